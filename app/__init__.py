@@ -1,0 +1,1 @@
+"""Temporal Memory: persistent, time-aware conversation memory for LLM chat bots."""
