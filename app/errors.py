@@ -1,24 +1,24 @@
 """Every error this service raises on purpose.
 
-    TemporalMemoryError
-    ├── RequestError                 what the caller can mend; the HTTP status is the class's
-    │   ├── MalformedRequestError    400  not JSON, not UTF-8
-    │   ├── UnauthorizedError        401  no key, or a wrong one
-    │   ├── NotFoundError            404  not there, or another namespace's
-    │   ├── ConflictError            409  the same message_uuid with other content or session
-    │   ├── PayloadTooLargeError     413  a body over the limit
-    │   └── InvalidInputError        422  a field out of its range; carries `errors`
-    ├── UnavailableError             503  come back later; may carry `retry_after_s`
-    │   ├── DatabaseUnavailableError 503  PostgreSQL does not answer
-    │   └── OverloadedError          503  a pool or queue is full
-    ├── ProviderError                502  another machine failed us
-    │   ├── ProviderTimeoutError     504  it did not answer in time                 (transient)
-    │   ├── ProviderBusyError        502  429, 5xx, connection refused or reset     (transient)
-    │   ├── ProviderDeniedError      502  401, 403, 404: key, balance or model      (stays until somebody acts)
-    │   └── ProviderRejectedError    502  it will never take this input             (permanent for the input)
-    └── StartupError                 the process cannot start; str() is one line that says what to do
-        ├── SettingsError            a setting is wrong
-        └── DatabaseSetupError       the database cannot be used as it is
+TemporalMemoryError
+├── RequestError                 what the caller can mend; the HTTP status is the class's
+│   ├── MalformedRequestError    400  not JSON, not UTF-8
+│   ├── UnauthorizedError        401  no key, or a wrong one
+│   ├── NotFoundError            404  not there, or another namespace's
+│   ├── ConflictError            409  the same message_uuid with other content or session
+│   ├── PayloadTooLargeError     413  a body over the limit
+│   └── InvalidInputError        422  a field out of its range; carries `errors`
+├── UnavailableError             503  come back later; may carry `retry_after_s`
+│   ├── DatabaseUnavailableError 503  PostgreSQL does not answer
+│   └── OverloadedError          503  a pool or queue is full
+├── ProviderError                502  another machine failed us
+│   ├── ProviderTimeoutError     504  it did not answer in time                 (transient)
+│   ├── ProviderBusyError        502  429, 5xx, connection refused or reset     (transient)
+│   ├── ProviderDeniedError      502  401, 403, 404: key, balance, model  (until somebody acts)
+│   └── ProviderRejectedError    502  it will never take this input             (permanent for the input)
+└── StartupError                 the process cannot start; str() is one line that says what to do
+    ├── SettingsError            a setting is wrong
+    └── DatabaseSetupError       the database cannot be used as it is
 """
 
 from dataclasses import dataclass

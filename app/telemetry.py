@@ -1,7 +1,7 @@
 """Metrics and structured logs.
 
-Each app has a registry of its own, so that two apps in one process (tests, the Python class) never share numbers.
-No label ever holds a user, group, session or namespace.
+Each app has a registry of its own, so that two apps in one process (tests, the Python class) never share
+numbers. No label ever holds a user, group, session or namespace.
 """
 
 import logging
@@ -56,7 +56,7 @@ class Metrics:
             "memory_embeddings_failed", "Messages that can not be embedded.", registry=self.registry
         )
         self.embedding_lag = Gauge(
-            "memory_embedding_lag_seconds", "Age of the oldest message without a vector.", registry=self.registry
+            "memory_embedding_lag_seconds", "Age of the oldest pending message.", registry=self.registry
         )
         self.search_duration = Histogram(
             "memory_search_duration_seconds",
@@ -95,7 +95,9 @@ def configure_logging(*, level: str, json_lines: bool | None = None) -> None:
         _mask_event,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=people) if people else structlog.processors.JSONRenderer(ensure_ascii=False)
+        structlog.dev.ConsoleRenderer(colors=people)
+        if people
+        else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -1,0 +1,1 @@
+"""A turn of conversation: recall, compose, ask, record."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: engine, reading and writing sessions, the embedded server, the preflight."""

@@ -1,0 +1,1 @@
+"""The record of who said what: write, read, edit, erase, and embed what is pending."""

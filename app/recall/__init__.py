@@ -1,0 +1,1 @@
+"""The heart: finds what matters for the next answer."""

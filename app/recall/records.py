@@ -1,0 +1,84 @@
+"""What is asked of the memory, and what it answers. Pure."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from app.dialogues.records import Dialogue, Role, Session
+from app.recall.time_words import TimeRange
+
+Mode = Literal["hybrid", "vector", "keyword"]
+Scope = Literal["member", "group"]
+Language = Literal["zh", "en"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuery:
+    """One search, every default already filled in.
+
+    `now` is what relative times, expiry and decay are computed from. `budget_tokens` None: no budget.
+    `exclude_ids`: messages that must not come back (they stand in the hot window already).
+    """
+
+    session: Session
+    query: str
+    now: datetime
+    zone: ZoneInfo
+    language: Language
+    top_n: int
+    window_size: int
+    mode: Mode = "hybrid"
+    scope: Scope = "member"
+    role: Role | None = None
+    keywords: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    min_similarity: float | None = None
+    decay: bool = True
+    include_outdated: bool = False
+    budget_tokens: int | None = None
+    fill_budget: bool = False
+    explain: bool = False
+    exclude_ids: frozenset[int] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How the relevance of a hit came about; None where a side has no say."""
+
+    vector: float | None
+    lexical: float | None
+    neighbour: float
+    time_boost: float
+    question_penalty: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A recalled message. Scores are None for a neighbour that only stands beside an anchor."""
+
+    dialogue: Dialogue
+    absolute_time: str
+    relative_time: str
+    line: str
+    line_tokens: int
+    is_anchor: bool
+    similarity: float | None
+    decay: float | None
+    relevance: float | None
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What was recalled, in order of time."""
+
+    session: Session
+    now: datetime
+    memories: list[Memory]
+    prompt: str
+    token_count: int
+    truncated: bool
+    time_range: TimeRange | None
+    degraded: bool

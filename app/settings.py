@@ -1,0 +1,405 @@
+"""Settings: environment, then `.env`, then the JSON file named by `CONFIG_FILE`; frozen, typed, in sections.
+
+The names are the HTTP contract's section 6. The JSON file holds them in lower case, or in the structure of
+the specification's section 7.6 (`{"memory": {"rag": {"enabled": …, "memory_evaluation": {…}}}}`), or both.
+Whatever is wrong becomes one line that names the setting and never shows its value: it may be a secret.
+"""
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.errors import SettingsError
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MAX_TOKENS = 131_072
+
+Language = Literal["zh", "en"]
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key and the one namespace it opens."""
+
+    namespace: str
+    secret: SecretStr
+
+
+def _read_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("is not an IANA time zone such as Asia/Shanghai") from error
+    return name
+
+
+def _read_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    return url.rstrip("/")
+
+
+def _read_time_of_day(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value):
+        raise ValueError("must be a time of day such as 03:30")
+    return value
+
+
+def _read_keys(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    keys = []
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        namespace, separator, secret = part.partition("=")
+        if not separator or not _NAMESPACE.fullmatch(namespace.strip()):
+            raise ValueError(
+                "must be namespace=key,namespace=key (namespace: letters, digits, . _ -, at most 64)"
+            )
+        if (
+            not secret.strip()
+            or not secret.isascii()
+            or any(character.isspace() for character in secret.strip())
+        ):
+            raise ValueError(f"has an empty or unusable key for namespace {namespace.strip()}")
+        keys.append(ApiKey(namespace.strip(), SecretStr(secret.strip())))
+    if len({key.secret.get_secret_value() for key in keys}) < len(keys):
+        raise ValueError("gives the same key twice")
+    return tuple(keys)
+
+
+_Zone = Annotated[str, AfterValidator(_read_zone)]
+_Url = Annotated[str, AfterValidator(_read_url)]
+_Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class _ConfigFileSource(PydanticBaseSettingsSource):
+    """The JSON file named by CONFIG_FILE, flat or in the structure of the specification's section 7.6."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002 - abstract
+        raise AssertionError("the file is read whole, by __call__")
+
+    def __call__(self) -> dict[str, Any]:
+        path = self.current_state.get("config_file")
+        return _read_config_file(Path(path)) if path else {}
+
+
+class _Variables(BaseSettings):
+    """Every setting, flat, as it is named outside."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True, env_ignore_empty=True
+    )
+
+    config_file: Path | None = None
+    database_url: SecretStr | None = None
+    database_transaction_pooler: bool = False
+    database_pool_size: int = Field(default=10, ge=1, le=200)
+    data_dir: Path = Path("data")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_read_keys)] = ()
+    allow_anonymous: bool = False
+    timezone: _Zone = "Asia/Shanghai"
+    prompt_language: Language = "zh"
+    ids_as_strings: bool = False
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["auto", "json", "console"] = "auto"
+
+    top_n: int = Field(default=3, ge=0, le=100)
+    window_size: int = Field(default=2, ge=0, le=10)
+    max_memory_tokens: int = Field(default=1000, ge=0, le=_MAX_TOKENS)
+    rag_enabled: bool = True
+    decay_grace_days: float = Field(default=7, ge=0, allow_inf_nan=False)
+    decay_horizon_days: float = Field(default=90, gt=0, allow_inf_nan=False)
+    decay_floor: float = Field(default=0.9, ge=0, le=1)
+
+    embedding_base_url: _Url | None = None
+    embedding_api_key: SecretStr | None = None
+    embedding_model: str = Field(default="Qwen/Qwen3-Embedding-0.6B", min_length=1)
+    embedding_dimensions: int = Field(default=1024, ge=1, le=3900)
+    embedding_batch_size: int = Field(default=32, ge=1, le=2048)
+    embedding_timeout_s: _Seconds = 30
+    embedding_cache_size: int = Field(default=10_000, ge=0)
+    embedding_concurrency: int = Field(default=4, ge=1, le=64)
+
+    chat_base_url: _Url | None = None
+    chat_api_key: SecretStr | None = None
+    chat_model: str | None = None
+    chat_timeout_s: _Seconds = 60
+    evaluation_enabled: bool = True
+    evaluation_base_url: _Url | None = None
+    evaluation_api_key: SecretStr | None = None
+    evaluation_model: str = "Qwen/Qwen3-VL-8B-Instruct"
+    evaluation_prompt: str | None = None
+    evaluation_timeout_s: _Seconds = 30
+    hot_window_tokens: int = Field(default=2000, ge=0, le=_MAX_TOKENS)
+    summary_model: str | None = None
+    summary_max_chars: int = Field(default=200, ge=20, le=2000)
+    forget_unretrieved_days: int = Field(default=90, ge=0)
+    forget_at: Annotated[time, BeforeValidator(_read_time_of_day)] = time(3, 30)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - part of the signature
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, _ConfigFileSource(settings_cls)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.decay_horizon_days < self.decay_grace_days:
+            raise ValueError("DECAY_HORIZON_DAYS must not be less than DECAY_GRACE_DAYS")
+        if not self.api_keys and not self.allow_anonymous and not is_loopback(self.host):
+            raise ValueError(
+                "HOST is not a loopback address and there are no API_KEYS: give API_KEYS=namespace=key, "
+                "or ALLOW_ANONYMOUS=true if everybody who reaches it may read and write"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    host: str
+    port: int
+    api_keys: tuple[ApiKey, ...]
+    allow_anonymous: bool
+    ids_as_strings: bool
+
+
+@dataclass(frozen=True)
+class DatabaseSettings:
+    """`url` None: an embedded PostgreSQL under `data_dir`."""
+
+    url: SecretStr | None
+    data_dir: Path
+    transaction_pooler: bool
+    pool_size: int
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """Neither `base_url` nor `api_key`: the bundled offline model, with its own width."""
+
+    base_url: str | None
+    api_key: SecretStr | None
+    model: str
+    dimensions: int
+    batch_size: int
+    timeout_s: float
+    cache_size: int
+    concurrency: int
+
+    @property
+    def offline(self) -> bool:
+        return self.base_url is None and self.api_key is None
+
+
+@dataclass(frozen=True)
+class RecallSettings:
+    zone: ZoneInfo
+    language: Language
+    top_n: int
+    window_size: int
+    max_memory_tokens: int
+    enabled: bool
+    decay_grace_days: float
+    decay_horizon_days: float
+    decay_floor: float
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    base_url: str | None
+    api_key: SecretStr | None
+    model: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    enabled: bool
+    base_url: str | None
+    api_key: SecretStr | None
+    model: str
+    prompt: str | None
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class TierSettings:
+    hot_window_tokens: int
+    summary_model: str | None
+    summary_max_chars: int
+
+
+@dataclass(frozen=True)
+class ForgettingSettings:
+    unretrieved_days: int
+    at: time
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    level: str
+    json_lines: bool | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    server: ServerSettings
+    database: DatabaseSettings
+    embedding: EmbeddingSettings
+    recall: RecallSettings
+    chat: ChatSettings
+    evaluation: EvaluationSettings
+    tiers: TierSettings
+    forgetting: ForgettingSettings
+    log: LogSettings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what listens on this host is reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the settings of this process.
+
+    Args:
+        overrides: settings by lower-case name that win over the environment (command-line options).
+
+    Raises:
+        SettingsError: one line that names what is wrong.
+    """
+    try:
+        return _in_sections(_Variables(**(overrides or {})))  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"]).upper()
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(
+            f"Wrong setting: {name} {message}" if name else f"Wrong setting: {message}"
+        ) from None
+
+
+def _in_sections(flat: _Variables) -> Settings:
+    return Settings(
+        server=ServerSettings(
+            host=flat.host,
+            port=flat.port,
+            api_keys=flat.api_keys,
+            allow_anonymous=flat.allow_anonymous,
+            ids_as_strings=flat.ids_as_strings,
+        ),
+        database=DatabaseSettings(
+            url=flat.database_url,
+            data_dir=flat.data_dir,
+            transaction_pooler=flat.database_transaction_pooler,
+            pool_size=flat.database_pool_size,
+        ),
+        embedding=EmbeddingSettings(
+            base_url=flat.embedding_base_url,
+            api_key=flat.embedding_api_key,
+            model=flat.embedding_model,
+            dimensions=flat.embedding_dimensions,
+            batch_size=flat.embedding_batch_size,
+            timeout_s=flat.embedding_timeout_s,
+            cache_size=flat.embedding_cache_size,
+            concurrency=flat.embedding_concurrency,
+        ),
+        recall=RecallSettings(
+            zone=ZoneInfo(flat.timezone),
+            language=flat.prompt_language,
+            top_n=flat.top_n,
+            window_size=flat.window_size,
+            max_memory_tokens=flat.max_memory_tokens,
+            enabled=flat.rag_enabled,
+            decay_grace_days=flat.decay_grace_days,
+            decay_horizon_days=flat.decay_horizon_days,
+            decay_floor=flat.decay_floor,
+        ),
+        chat=ChatSettings(flat.chat_base_url, flat.chat_api_key, flat.chat_model, flat.chat_timeout_s),
+        evaluation=EvaluationSettings(
+            enabled=flat.evaluation_enabled,
+            base_url=flat.evaluation_base_url,
+            api_key=flat.evaluation_api_key,
+            model=flat.evaluation_model,
+            prompt=flat.evaluation_prompt,
+            timeout_s=flat.evaluation_timeout_s,
+        ),
+        tiers=TierSettings(flat.hot_window_tokens, flat.summary_model, flat.summary_max_chars),
+        forgetting=ForgettingSettings(flat.forget_unretrieved_days, flat.forget_at),
+        log=LogSettings(flat.log_level, {"auto": None, "json": True, "console": False}[flat.log_format]),
+    )
+
+
+_EVALUATION_KEYS = {"enabled", "model", "url", "apikey", "prompt"}
+
+
+def _read_config_file(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(
+            f"Wrong setting: CONFIG_FILE {path} cannot be read: {os.strerror(error.errno or 0)}"
+        ) from None
+    except ValueError:
+        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} is not JSON in UTF-8") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} must hold a JSON object")
+    flat = {key: value for key, value in content.items() if key != "memory"}
+    flat |= _from_specification(path, content.get("memory", {}))
+    unknown = sorted(flat.keys() - _Variables.model_fields.keys())
+    if unknown:
+        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} holds an unknown name: {unknown[0]}")
+    return flat
+
+
+def _from_specification(path: Path, memory: Any) -> dict[str, Any]:
+    rag = _object(
+        path,
+        "memory.rag",
+        _object(path, "memory", memory, {"rag"}).get("rag", {}),
+        {"enabled", "memory_evaluation"},
+    )
+    evaluation = _object(
+        path, "memory.rag.memory_evaluation", rag.get("memory_evaluation", {}), _EVALUATION_KEYS
+    )
+    names = {
+        "enabled": "evaluation_enabled",
+        "model": "evaluation_model",
+        "url": "evaluation_base_url",
+        "apikey": "evaluation_api_key",
+        "prompt": "evaluation_prompt",
+    }
+    flat = {names[key]: value for key, value in evaluation.items()}
+    return flat | ({"rag_enabled": rag["enabled"]} if "enabled" in rag else {})
+
+
+def _object(path: Path, name: str, value: Any, known: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingsError(f"Wrong setting: CONFIG_FILE {path}: {name} must be an object")
+    unknown = sorted(value.keys() - known)
+    if unknown:
+        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} holds an unknown name: {name}.{unknown[0]}")
+    return value

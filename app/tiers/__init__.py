@@ -1,0 +1,1 @@
+"""The hot window: what the conversation that is going on holds."""
