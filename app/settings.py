@@ -127,7 +127,7 @@ class _Variables(BaseSettings):
     embedding_base_url: _Url | None = None
     embedding_api_key: SecretStr | None = None
     embedding_model: str = Field(default="Qwen/Qwen3-Embedding-0.6B", min_length=1)
-    embedding_dimensions: int = Field(default=1024, ge=1, le=3900)
+    embedding_dimensions: int = Field(default=1024, ge=8, le=4096)
     embedding_batch_size: int = Field(default=32, ge=1, le=2048)
     embedding_timeout_s: _Seconds = 30
     embedding_cache_size: int = Field(default=10_000, ge=0)

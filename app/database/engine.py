@@ -1,0 +1,140 @@
+"""The connection pool, and the only two ways to use it: `read()` and `transaction()`.
+
+They are different types on purpose: what was given a `ReadSession` cannot write, in Python nor in PostgreSQL.
+No session may be held while another machine is waited for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NewType
+from uuid import uuid4
+
+import asyncpg
+from pgvector.asyncpg import register_vector
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.errors import DatabaseUnavailableError, OverloadedError
+
+ReadSession = NewType("ReadSession", AsyncConnection)
+WriteSession = NewType("WriteSession", AsyncConnection)
+
+_CONNECT_TIMEOUT_S = 5
+_POOL_TIMEOUT_S = 10
+_STATEMENT_TIMEOUT_S = 60
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InterfaceError,
+    asyncpg.TooManyConnectionsError,
+    OSError,
+    asyncio.TimeoutError,
+)
+
+
+class Database:
+    """One pool to one PostgreSQL."""
+
+    def __init__(self, url: str, *, pool_size: int = 10, transaction_pooler: bool = False) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: SQLAlchemy form, `postgresql+asyncpg://…`.
+            pool_size: connections kept; as many again may be opened for a burst.
+            transaction_pooler: a pooler such as pgbouncer stands between, which gives each transaction
+                another server connection: no named prepared statement may outlive one.
+        """
+        self._engine = _create_engine(url, pool_size=pool_size, transaction_pooler=transaction_pooler)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[ReadSession]:
+        """A READ ONLY transaction at one snapshot per statement.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL does not answer.
+            OverloadedError: every connection stayed in use for too long.
+        """
+        async with self._connect() as connection:
+            await connection.execution_options(postgresql_readonly=True)
+            async with connection.begin():
+                yield ReadSession(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[WriteSession]:
+        """A transaction, committed when the block ends without an error.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL does not answer.
+            OverloadedError: every connection stayed in use for too long.
+        """
+        async with self._connect() as connection, connection.begin():
+            yield WriteSession(connection)
+
+    @asynccontextmanager
+    async def outside_transaction(self) -> AsyncIterator[WriteSession]:
+        """A connection on which each statement is its own transaction: VACUUM, CREATE INDEX CONCURRENTLY."""
+        async with self._connect() as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield WriteSession(connection)
+
+    @property
+    def checked_out(self) -> int:
+        """How many connections are in use at this moment."""
+        return self._engine.pool.checkedout()  # type: ignore[attr-defined,no-any-return]
+
+    async def aclose(self) -> None:
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with self._engine.connect() as connection:
+                yield connection
+        except PoolTimeoutError as error:
+            raise OverloadedError("every database connection is in use", retry_after_s=2) from error
+        except (OperationalError, InterfaceError) as error:
+            raise DatabaseUnavailableError("the database does not answer") from error
+        except DBAPIError as error:
+            if error.connection_invalidated or isinstance(error.orig.__cause__ if error.orig else None, _GONE):
+                raise DatabaseUnavailableError("the database does not answer") from error
+            raise
+        except _GONE as error:
+            raise DatabaseUnavailableError("the database does not answer") from error
+
+
+def _create_engine(url: str, *, pool_size: int, transaction_pooler: bool) -> AsyncEngine:
+    connect_args: dict[str, Any] = {
+        "timeout": _CONNECT_TIMEOUT_S,
+        "command_timeout": _STATEMENT_TIMEOUT_S,
+        "server_settings": {"application_name": "temporal-memory", "jit": "off"},
+    }
+    if transaction_pooler:
+        connect_args |= {
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: f"__tm_{uuid4()}__",
+            # A pooler refuses start-up parameters that it does not track.
+            "server_settings": {"application_name": "temporal-memory"},
+        }
+    engine = create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=_POOL_TIMEOUT_S,
+        pool_recycle=1800,
+        # A pessimistic ping would cost a round trip a request; a dead connection invalidates the whole pool
+        # at its first error instead, so one request sees a 503 at most and the next opens anew.
+        pool_pre_ping=False,
+        connect_args=connect_args,
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def register_codecs(dbapi_connection: Any, _record: object) -> None:
+        dbapi_connection.run_async(register_vector)
+
+    return engine

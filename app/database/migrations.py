@@ -1,0 +1,85 @@
+"""Brings a database to the schema of this version, with the project's alembic folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from alembic import command
+from app.errors import DatabaseSetupError
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """What the schema depends on besides its version.
+
+    Attributes:
+        url: SQLAlchemy form.
+        dimensions: width of the vector column where the migration makes it.
+        zone: IANA name; `created_date` is the day there.
+    """
+
+    url: str
+    dimensions: int
+    zone: str
+
+
+def alembic_folder() -> Path:
+    """The folder `alembic`: beside `app` in a checkout or an image, inside it in an installed package."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package.parent / "alembic", package / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise DatabaseSetupError("The folder alembic/ is not beside app/: run from a checkout, an image or a wheel.")
+
+
+def alembic_config(options: MigrationOptions) -> Config:
+    """Alembic's configuration, carrying the options to `alembic/env.py`."""
+    config = Config()
+    config.set_main_option("script_location", str(alembic_folder()).replace("%", "%%"))
+    config.attributes["options"] = options
+    return config
+
+
+async def migrate(options: MigrationOptions, revision: str = "head") -> None:
+    """Upgrade to a revision; one process at a time, the others wait and find it done."""
+
+    def upgrade(connection: Connection) -> None:
+        config = alembic_config(options)
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        connection.commit()
+
+    engine = create_async_engine(options.url, poolclass=NullPool)
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(upgrade)
+    finally:
+        await engine.dispose()
+
+
+async def read_revision(url: str) -> str | None:
+    """The revision that the database is at; None before the first migration."""
+    engine = create_async_engine(url, poolclass=NullPool)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(
+                lambda sync: MigrationContext.configure(sync).get_current_revision()
+            )
+    finally:
+        await engine.dispose()
+
+
+def newest_revision() -> str:
+    """The revision that this version of the service needs."""
+    config = Config()
+    config.set_main_option("script_location", str(alembic_folder()).replace("%", "%%"))
+    revision = ScriptDirectory.from_config(config).get_current_head()
+    if revision is None:
+        raise DatabaseSetupError("The folder alembic/ holds no migration.")
+    return revision
