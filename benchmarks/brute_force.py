@@ -5,7 +5,7 @@ import orjson
 from numpy.typing import NDArray
 
 from benchmarks.corpus import Corpus, Query
-from benchmarks.http_load import open_client, search_requests, send
+from benchmarks.http_load import Connection, search_requests
 from benchmarks.metrics import recall
 from benchmarks.topic_vectors import TopicVectors, Vector
 
@@ -27,7 +27,7 @@ async def measure_recall(
     for query in queries:
         by_session.setdefault(query.session, []).append(query)
     measured = []
-    async with open_client(url) as client:
+    async with Connection(url) as connection:
         for session, asked in by_session.items():
             numbers = corpus.live_numbers(session)
             vectors = np.array(
@@ -36,7 +36,7 @@ async def measure_recall(
             ).reshape(len(numbers), dimensions)
             requests = search_requests(corpus, asked, mode="vector", top_n=DEPTH, window_size=0, decay=False)
             for query, request in zip(asked, requests, strict=True):
-                reply = orjson.loads(await send(client, request))
+                reply = orjson.loads(await connection.send(request))
                 found = [int(memory["message_id"]) for memory in reply["memories"]]
                 wanted = model.of_code("ASK", topic=query.topic, number=query.number)
                 exact = [int(numbers[row]) for row in nearest(vectors, wanted, DEPTH)]

@@ -47,7 +47,7 @@ class Outcome:
         evidence: ids of the messages that answer the question, at least one.
         listed: ids of every memory inside the token budget.
         ranked: ids of the anchors of a plain search, best first.
-        tokens: tokens of the memories inside the budget.
+        tokens: of all their lines, as the model counts them.
         prompt_ms: wall time of the call that filled the budget.
         search_ms: wall time of the plain search.
     """

@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, the root is not on the path
 
+from app.dialogues.tokens import count_tokens
 from benchmarks.conversations import Conversation, Question, find_sets, read_conversations
 from benchmarks.metrics import Outcome, Summary, markdown_table, summarise
 from benchmarks.service import machine_facts, run_service
@@ -113,7 +114,7 @@ async def _ask(
         evidence=frozenset(question.evidence),
         listed=frozenset(ids.get(str(memory["id"]), "") for memory in prompt["memories"]),
         ranked=tuple(ids.get(str(memory["id"]), "") for memory in anchors),
-        tokens=sum(memory["token_count"] for memory in prompt["memories"]),
+        tokens=count_tokens("\n".join(memory["line"] for memory in prompt["memories"])),
         prompt_ms=prompt_ms,
         search_ms=search_ms,
     )
@@ -142,7 +143,9 @@ async def _measure(url: str, arguments: argparse.Namespace) -> list[Outcome]:
                 for conversation in read_conversations(folder, salt=arguments.salt):
                     print(f"{conversation.name}: {len(conversation.dialogues)} messages", file=sys.stderr)
                     ids = await _import(client, conversation)
-                    for question in tqdm(conversation.questions, unit="question", file=sys.stderr):
+                    for question in tqdm(
+                        conversation.questions, unit="question", file=sys.stderr, disable=None
+                    ):
                         outcome, miss = await _ask(
                             client,
                             conversation=conversation,

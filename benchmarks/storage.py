@@ -44,7 +44,7 @@ async def wait_until_embedded(dsn: str) -> tuple[int, float]:
     try:
         begun = time.perf_counter()
         first = waiting = await _count_jobs(connection)
-        with tqdm(total=first, unit="vector", file=sys.stderr) as bar:
+        with tqdm(total=first, unit="vector", file=sys.stderr, disable=None) as bar:
             while waiting:
                 if time.perf_counter() - begun > _EMBED_LIMIT_S:
                     raise RuntimeError(f"{waiting} messages still wait for their vector")
