@@ -52,7 +52,7 @@ async def test_every_request_is_sent_once_and_no_more_at_once_than_asked(concurr
 async def test_an_error_is_no_figure() -> None:
     server = _Server("500 Internal Server Error")
     async with server.running() as url:
-        with pytest.raises(RuntimeError, match="POST /x answered http/1.1 500"):
+        with pytest.raises(RuntimeError, match=r"POST /x answered http/1\.1 500"):
             await send_all(url, [Request("/x", b"{}")], concurrency=1)
 
 
