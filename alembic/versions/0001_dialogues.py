@@ -107,6 +107,7 @@ def upgrade() -> None:
             WHERE embedding_status = 'pending'
         """
     )
+    op.execute("CREATE INDEX dialogues_failed ON dialogues (id) WHERE embedding_status = 'failed'")
     op.execute("CREATE INDEX dialogues_expires_at ON dialogues (expires_at) WHERE expires_at IS NOT NULL")
     op.execute(
         """

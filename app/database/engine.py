@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import asyncpg
 from pgvector.asyncpg import register_vector
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -82,6 +82,12 @@ class Database:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             yield WriteSession(connection)
 
+    async def read_revision(self) -> str | None:
+        """The migration that the database is at."""
+        async with self.read() as session:
+            found = await session.execute(text("SELECT version_num FROM alembic_version"))
+            return found.scalar_one_or_none()
+
     @property
     def checked_out(self) -> int:
         """How many connections are in use at this moment."""
@@ -100,7 +106,9 @@ class Database:
         except (OperationalError, InterfaceError) as error:
             raise DatabaseUnavailableError("the database does not answer") from error
         except DBAPIError as error:
-            if error.connection_invalidated or isinstance(error.orig.__cause__ if error.orig else None, _GONE):
+            if error.connection_invalidated or isinstance(
+                error.orig.__cause__ if error.orig else None, _GONE
+            ):
                 raise DatabaseUnavailableError("the database does not answer") from error
             raise
         except _GONE as error:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -35,7 +34,9 @@ def alembic_folder() -> Path:
     for folder in (package.parent / "alembic", package / "migrations"):
         if (folder / "env.py").is_file():
             return folder
-    raise DatabaseSetupError("The folder alembic/ is not beside app/: run from a checkout, an image or a wheel.")
+    raise DatabaseSetupError(
+        "The folder alembic/ is not beside app/: run from a checkout, an image or a wheel."
+    )
 
 
 def alembic_config(options: MigrationOptions) -> Config:
@@ -59,18 +60,6 @@ async def migrate(options: MigrationOptions, revision: str = "head") -> None:
     try:
         async with engine.connect() as connection:
             await connection.run_sync(upgrade)
-    finally:
-        await engine.dispose()
-
-
-async def read_revision(url: str) -> str | None:
-    """The revision that the database is at; None before the first migration."""
-    engine = create_async_engine(url, poolclass=NullPool)
-    try:
-        async with engine.connect() as connection:
-            return await connection.run_sync(
-                lambda sync: MigrationContext.configure(sync).get_current_revision()
-            )
     finally:
         await engine.dispose()
 

@@ -1,0 +1,81 @@
+"""What is computed of a message before it is written: identity, tokens, terms. Pure."""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from app.dialogues.indexed_text import indexed_text
+from app.dialogues.records import NewDialogue, Role
+from app.dialogues.store import PreparedDialogue
+from app.dialogues.terms import document_terms, signature
+from app.dialogues.tokens import count_tokens
+
+LIVE_WITHIN = timedelta(hours=1)
+"""A message no older than this belongs to the conversation that is going on; an older one is an import."""
+
+_DERIVED = uuid.UUID("5b0a2c0e-6f6d-5d0b-9d9e-0c6d3c1f7a11")
+
+
+def prepare(new: Sequence[NewDialogue], *, now: datetime) -> list[PreparedDialogue]:
+    """Everything about some messages that needs no database, in their order.
+
+    Messages without a time get `now`, a microsecond apart, so that their order is kept.
+    """
+    return [_prepare_one(item, now=now + timedelta(microseconds=place)) for place, item in enumerate(new)]
+
+
+def _prepare_one(new: NewDialogue, *, now: datetime) -> PreparedDialogue:
+    created_at = new.created_at or now
+    return PreparedDialogue(
+        message_uuid=new.message_uuid or _make_uuid(new, now),
+        session=new.session,
+        role=new.role,
+        content=new.content,
+        sender_name=new.sender_name,
+        message_id=new.message_id,
+        score=new.score,
+        expires_at=new.expires_at,
+        pinned=new.pinned,
+        kind=new.kind,
+        created_at=created_at,
+        written_hash=written_hash(new.role, new.content),
+        token_count=count_tokens(new.content),
+        terms=text_signature(new.content, new.sender_name),
+        live=created_at >= now - LIVE_WITHIN,
+    )
+
+
+def text_signature(content: str, sender_name: str | None) -> bytes:
+    """The signature of a message's terms, its speaker's name included."""
+    return signature(document_terms(indexed_text(content, sender_name)))
+
+
+def written_hash(role: Role, content: str) -> int:
+    """64 bits, signed, that tell one message's text and role from another's."""
+    digest = hashlib.blake2b(f"{role}\0{content}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _make_uuid(new: NewDialogue, now: datetime) -> str:
+    """From the message's id and all that makes it itself, where it has an id; else a new one, in order of time.
+
+    QQ's message ids collide and repeat, so neither the id alone nor the id in its session tells a message.
+    """
+    if new.message_id is None:
+        return _time_ordered_uuid(now)
+    return str(uuid.uuid5(_DERIVED, f"{new.session.key}\0{new.message_id}\0{new.role}\0{new.content}"))
+
+
+def _time_ordered_uuid(now: datetime) -> str:
+    """A version 7 UUID: 48 bits of Unix milliseconds, then random bits.
+
+    Source: RFC 9562, section 5.7.
+    """
+    milliseconds = int(now.timestamp() * 1000)
+    tail = int.from_bytes(os.urandom(10), "big") & ((1 << 80) - 1)
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | tail
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))

@@ -1,0 +1,248 @@
+"""Writes, reads, edits and erases messages."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from asyncpg import DeadlockDetectedError
+from sqlalchemy.exc import DBAPIError
+
+from app.clock import Clock
+from app.database.engine import Database, WriteSession
+from app.dialogues import store
+from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.preparation import LIVE_WITHIN, prepare, text_signature
+from app.dialogues.records import (
+    UNSET,
+    Dialogue,
+    DialogueChange,
+    NewDialogue,
+    Page,
+    Position,
+    Role,
+    Session,
+    Stored,
+)
+from app.dialogues.store import Counts, ExistingDialogue, PreparedDialogue
+from app.dialogues.tokens import count_tokens
+from app.errors import ConflictError, NotFoundError, UnavailableError
+
+_WRITE_TRIES = 5
+_IN_THREAD_ABOVE_CHARS = 20_000
+
+
+class DialogueService:
+    """The record of who said what."""
+
+    def __init__(self, *, database: Database, embedding: EmbeddingPipeline, clock: Clock) -> None:
+        self._database = database
+        self._embedding = embedding
+        self._clock = clock
+
+    async def add(self, namespace: str, new: NewDialogue, *, wait: bool = False) -> Stored:
+        """Store one message, or find that it is stored already.
+
+        Args:
+            namespace: the caller's.
+            new: the message.
+            wait: return after its vector is made (or cannot be made at present) instead of before.
+
+        Raises:
+            ConflictError: its uuid belongs to another message.
+        """
+        return (await self._add(namespace, [new], wait=wait, name=lambda _: ""))[0]
+
+    async def add_many(self, namespace: str, new: Sequence[NewDialogue], *, wait: bool = False) -> list[Stored]:
+        """Store some messages in one transaction, in order; all of them or none.
+
+        Raises:
+            ConflictError: a uuid belongs to another message; the error names the index.
+        """
+        return await self._add(namespace, new, wait=wait, name=lambda index: f"dialogues[{index}]: ")
+
+    async def get(self, namespace: str, dialogue_id: int) -> Dialogue:
+        """A message by its id.
+
+        Raises:
+            NotFoundError: the namespace has none with this id, or it has expired.
+        """
+        async with self._database.read() as session:
+            found = await store.find_dialogue(session, namespace, dialogue_id)
+        if found is None or (found.expires_at is not None and found.expires_at <= self._clock()):
+            raise _not_found(dialogue_id)
+        return found
+
+    async def change(self, namespace: str, dialogue_id: int, change: DialogueChange) -> Dialogue:
+        """Change a message; new content gets a new vector.
+
+        Raises:
+            NotFoundError: the namespace has none with this id.
+        """
+        token_count, terms = None, None
+        if change.content is not UNSET:
+            sender_name = (await self.get(namespace, dialogue_id)).sender_name
+            token_count = count_tokens(change.content)
+            terms = text_signature(change.content, sender_name)
+        async with self._database.transaction() as session:
+            changed = await store.update_dialogue(
+                session, namespace, dialogue_id, change, token_count=token_count, terms=terms
+            )
+        if changed is None:
+            raise _not_found(dialogue_id)
+        if change.content is not UNSET:
+            self._embedding.wake()
+        return changed
+
+    async def delete(self, namespace: str, dialogue_id: int) -> None:
+        """Delete a message for good.
+
+        Raises:
+            NotFoundError: the namespace has none with this id.
+        """
+        async with self._database.transaction() as session:
+            if not await store.delete_dialogue(session, namespace, dialogue_id):
+                raise _not_found(dialogue_id)
+
+    async def list_page(
+        self,
+        namespace: str,
+        *,
+        session: Session,
+        role: Role | None,
+        since: datetime | None,
+        until: datetime | None,
+        descending: bool,
+        limit: int,
+        after: Position | None,
+    ) -> Page:
+        """A page of a session's messages by (`created_at`, `id`)."""
+        async with self._database.read() as reading:
+            found = await store.list_dialogues(
+                reading,
+                namespace,
+                of=session,
+                role=role,
+                since=since,
+                until=until,
+                descending=descending,
+                limit=limit + 1,
+                after=after,
+                now=self._clock(),
+            )
+        page = found[:limit]
+        last = page[-1] if len(found) > limit else None
+        return Page(page, Position(last.created_at, last.id) if last else None)
+
+    async def stats(self, namespace: str) -> Counts:
+        """The namespace's record in numbers."""
+        async with self._database.read() as session:
+            return await store.count_dialogues(session, namespace, now=self._clock())
+
+    async def _add(
+        self, namespace: str, new: Sequence[NewDialogue], *, wait: bool, name: Callable[[int], str]
+    ) -> list[Stored]:
+        now = self._clock()
+        if sum(len(item.content) for item in new) > _IN_THREAD_ABOVE_CHARS:
+            prepared = await asyncio.to_thread(prepare, new, now=now)
+        else:
+            prepared = prepare(new, now=now)
+        first_places = _first_places(prepared, name)
+        stored = await self._write(namespace, prepared, first_places, now=now, name=name)
+        if any(item.created for item in stored):
+            self._embedding.wake()
+        if not wait:
+            return stored
+        pending = [item.dialogue.id for item in stored if item.dialogue.embedding_status == "pending"]
+        await self._embedding.embed_now(pending)
+        return await self._read_again(namespace, stored)
+
+    async def _write(
+        self,
+        namespace: str,
+        prepared: list[PreparedDialogue],
+        first_places: dict[str, int],
+        *,
+        now: datetime,
+        name: Callable[[int], str],
+    ) -> list[Stored]:
+        for _ in range(_WRITE_TRIES):
+            try:
+                async with self._database.transaction() as session:
+                    found = await _insert_or_find(session, namespace, prepared, first_places, now=now)
+                    if found is not None:
+                        return _in_request_order(prepared, found, first_places, name)
+            except DBAPIError as error:
+                # Two batches that hold the same messages in another order wait for each other: one goes again.
+                if not isinstance(error.orig.__cause__ if error.orig else None, DeadlockDetectedError):
+                    raise
+        raise UnavailableError("the same messages are being written and deleted at once", retry_after_s=1)
+
+    async def _read_again(self, namespace: str, stored: list[Stored]) -> list[Stored]:
+        async with self._database.read() as session:
+            present = await store.find_by_uuid(session, namespace, [item.dialogue.message_uuid for item in stored])
+        return [
+            Stored(present[item.dialogue.message_uuid].dialogue, item.created)
+            if item.dialogue.message_uuid in present
+            else item
+            for item in stored
+        ]
+
+
+async def _insert_or_find(
+    session: WriteSession,
+    namespace: str,
+    prepared: list[PreparedDialogue],
+    first_places: dict[str, int],
+    *,
+    now: datetime,
+) -> dict[str, tuple[ExistingDialogue, bool]] | None:
+    """Each uuid's message and whether it is new; None where one was deleted between the two looks."""
+    fresh = [prepared[place] for place in first_places.values()]
+    inserted = await store.insert_dialogues(session, namespace, fresh, now=now, live_since=now - LIVE_WITHIN)
+    hashes = {item.message_uuid: item.written_hash for item in fresh}
+    found = {
+        dialogue.message_uuid: (ExistingDialogue(dialogue, hashes[dialogue.message_uuid]), True)
+        for dialogue in inserted
+    }
+    missing = [uuid for uuid in first_places if uuid not in found]
+    if missing:
+        existing = await store.find_by_uuid(session, namespace, missing)
+        if len(existing) < len(missing):
+            return None
+        found |= {uuid: (item, False) for uuid, item in existing.items()}
+    return found
+
+
+def _first_places(prepared: list[PreparedDialogue], name: Callable[[int], str]) -> dict[str, int]:
+    """Where each uuid comes first; the same uuid for another message is a conflict."""
+    places: dict[str, int] = {}
+    for place, item in enumerate(prepared):
+        first = prepared[places.setdefault(item.message_uuid, place)]
+        if (first.written_hash, first.session) != (item.written_hash, item.session):
+            raise _conflict(name(place), item.message_uuid)
+    return places
+
+
+def _in_request_order(
+    prepared: list[PreparedDialogue],
+    found: dict[str, tuple[ExistingDialogue, bool]],
+    first_places: dict[str, int],
+    name: Callable[[int], str],
+) -> list[Stored]:
+    stored = []
+    for place, item in enumerate(prepared):
+        existing, created = found[item.message_uuid]
+        if existing.written_hash != item.written_hash or existing.dialogue.session != item.session:
+            raise _conflict(name(place), item.message_uuid)
+        stored.append(Stored(existing.dialogue, created and first_places[item.message_uuid] == place))
+    return stored
+
+
+def _conflict(where: str, message_uuid: str) -> ConflictError:
+    return ConflictError(f"{where}message_uuid {message_uuid} was stored with other content or in another session")
+
+
+def _not_found(dialogue_id: int) -> NotFoundError:
+    return NotFoundError(f"there is no dialogue {dialogue_id}")
+
+

@@ -1,0 +1,475 @@
+"""The record's SQL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from asyncpg import BitString
+from sqlalchemy import Row, text
+
+from app.database.engine import ReadSession, WriteSession
+from app.dialogues.records import (
+    UNSET,
+    Dialogue,
+    DialogueChange,
+    EmbeddingStatus,
+    Kind,
+    Position,
+    Role,
+    Session,
+    SessionOverview,
+)
+
+DIALOGUE_COLUMNS = (
+    "d.id, d.message_uuid, d.user_id, d.group_id, d.role, d.content, d.sender_name, d.qq_message_id,"
+    " d.token_count, d.score, d.expires_at, d.pinned, d.kind, d.outdated, d.embedding_status, d.created_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDialogue:
+    """A message with everything that is computed before it is written."""
+
+    message_uuid: str
+    session: Session
+    role: Role
+    content: str
+    sender_name: str | None
+    message_id: int | None
+    score: int | None
+    expires_at: datetime | None
+    pinned: bool
+    kind: Kind
+    created_at: datetime
+    written_hash: int
+    token_count: int
+    terms: bytes
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingDialogue:
+    dialogue: Dialogue
+    written_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a dashboard needs to know of a namespace's record.
+
+    Attributes:
+        scores: messages by band of score: `0-20`, `21-40`, `41-70`, `71-90`, `91-100`, `none`.
+    """
+
+    dialogues: int
+    sessions: int
+    window_messages: int
+    kinds: dict[str, int]
+    roles: dict[str, int]
+    embeddings: dict[str, int]
+    scores: dict[str, int]
+    pinned: int
+    outdated: int
+    expiring: int
+    expired: int
+
+
+_INSERT = text(
+    f"""
+    WITH given AS (
+        SELECT * FROM unnest(
+            CAST(:uuids AS text[]), CAST(:user_ids AS bigint[]), CAST(:group_ids AS bigint[]),
+            CAST(:chat_types AS text[]), CAST(:roles AS text[]), CAST(:contents AS text[]),
+            CAST(:sender_names AS text[]), CAST(:message_ids AS bigint[]), CAST(:scores AS int[]),
+            CAST(:expires_ats AS timestamptz[]), CAST(:pinneds AS boolean[]), CAST(:kinds AS text[]),
+            CAST(:created_ats AS timestamptz[]), CAST(:hashes AS bigint[]), CAST(:token_counts AS int[]),
+            CAST(:terms AS varbit[])
+        ) WITH ORDINALITY AS t (message_uuid, user_id, group_id, chat_type, role, content, sender_name,
+            qq_message_id, score, expires_at, pinned, kind, created_at, written_hash, token_count, terms, place)
+    ), d AS (
+        INSERT INTO dialogues (namespace, message_uuid, user_id, group_id, chat_type, role, content,
+            sender_name, qq_message_id, score, expires_at, pinned, kind, created_at, stored_at, written_hash,
+            token_count, terms)
+        SELECT :namespace, message_uuid, user_id, group_id, chat_type, role, content, sender_name,
+            qq_message_id, score, expires_at, pinned, kind, created_at, :now, written_hash, token_count,
+            terms::bit(512)
+        FROM given ORDER BY place
+        ON CONFLICT (namespace, message_uuid) DO NOTHING
+        RETURNING *
+    ), job AS (
+        INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM d
+    ), hot AS (
+        INSERT INTO window_messages
+            (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
+        SELECT namespace, user_id, group_id, id, role, content, sender_name, token_count, created_at
+        FROM d WHERE created_at >= :live_since ORDER BY id
+    )
+    SELECT {DIALOGUE_COLUMNS} FROM d
+    """
+)
+
+
+async def insert_dialogues(
+    session: WriteSession,
+    namespace: str,
+    prepared: Sequence[PreparedDialogue],
+    *,
+    now: datetime,
+    live_since: datetime,
+) -> list[Dialogue]:
+    """Store those whose uuid the namespace does not have yet, and enqueue them; live ones enter the window.
+
+    Returns:
+        What was stored, in no particular order.
+    """
+    rows = await session.execute(
+        _INSERT,
+        {
+            "namespace": namespace,
+            "now": now,
+            "live_since": live_since,
+            "uuids": [item.message_uuid for item in prepared],
+            "user_ids": [item.session.user_id for item in prepared],
+            "group_ids": [item.session.group_id for item in prepared],
+            "chat_types": [item.session.chat_type for item in prepared],
+            "roles": [item.role for item in prepared],
+            "contents": [item.content for item in prepared],
+            "sender_names": [item.sender_name for item in prepared],
+            "message_ids": [item.message_id for item in prepared],
+            "scores": [item.score for item in prepared],
+            "expires_ats": [item.expires_at for item in prepared],
+            "pinneds": [item.pinned for item in prepared],
+            "kinds": [item.kind for item in prepared],
+            "created_ats": [item.created_at for item in prepared],
+            "hashes": [item.written_hash for item in prepared],
+            "token_counts": [item.token_count for item in prepared],
+            "terms": [BitString.frombytes(item.terms) for item in prepared],
+        },
+    )
+    return [read_dialogue(row) for row in rows]
+
+
+async def find_by_uuid(
+    session: ReadSession | WriteSession, namespace: str, uuids: Sequence[str]
+) -> dict[str, ExistingDialogue]:
+    """The namespace's messages with these uuids, by uuid."""
+    rows = await session.execute(
+        text(
+            f"SELECT {DIALOGUE_COLUMNS}, d.written_hash FROM dialogues d"
+            " WHERE d.namespace = :namespace AND d.message_uuid = ANY(CAST(:uuids AS text[]))"
+        ),
+        {"namespace": namespace, "uuids": list(uuids)},
+    )
+    return {row.message_uuid: ExistingDialogue(read_dialogue(row), row.written_hash) for row in rows}
+
+
+async def find_dialogue(session: ReadSession, namespace: str, dialogue_id: int) -> Dialogue | None:
+    row = (
+        await session.execute(
+            text(f"SELECT {DIALOGUE_COLUMNS} FROM dialogues d WHERE d.id = :id AND d.namespace = :namespace"),
+            {"id": dialogue_id, "namespace": namespace},
+        )
+    ).one_or_none()
+    return read_dialogue(row) if row else None
+
+
+async def update_dialogue(
+    session: WriteSession,
+    namespace: str,
+    dialogue_id: int,
+    change: DialogueChange,
+    *,
+    token_count: int | None,
+    terms: bytes | None,
+) -> Dialogue | None:
+    """Apply a change. New content (then `token_count` and `terms` are given) waits for a new vector.
+
+    Returns:
+        The changed message; None where the namespace has none with this id.
+    """
+    assignments = []
+    values: dict[str, Any] = {"id": dialogue_id, "namespace": namespace}
+    for field in ("pinned", "outdated", "expires_at", "score"):
+        value = getattr(change, field)
+        if value is not UNSET:
+            assignments.append(f"{field} = :{field}")
+            values[field] = value
+    if change.content is not UNSET and terms is not None:
+        assignments += [
+            "content = :content",
+            "token_count = :token_count",
+            "terms = CAST(:terms AS bit(512))",
+            "embedding = NULL",
+            "embedding_model_id = NULL",
+            "embedding_error = NULL",
+            "embedding_status = 'pending'",
+        ]
+        values |= {
+            "content": change.content,
+            "token_count": token_count,
+            "terms": BitString.frombytes(terms),
+        }
+    if not assignments:
+        assignments.append("id = id")
+    row = (
+        await session.execute(
+            text(
+                f"UPDATE dialogues d SET {', '.join(assignments)}"
+                f" WHERE d.id = :id AND d.namespace = :namespace RETURNING {DIALOGUE_COLUMNS}"
+            ),
+            values,
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    if change.content is not UNSET:
+        await session.execute(
+            text(
+                "INSERT INTO embedding_jobs (dialogue_id) VALUES (:id) ON CONFLICT (dialogue_id)"
+                " DO UPDATE SET available_at = now(), attempts = 0"
+            ),
+            {"id": dialogue_id},
+        )
+        await session.execute(
+            text(
+                "UPDATE window_messages SET content = :content, token_count = :count WHERE dialogue_id = :id"
+            ),
+            {"id": dialogue_id, "content": change.content, "count": token_count},
+        )
+    return read_dialogue(row)
+
+
+async def delete_dialogue(session: WriteSession, namespace: str, dialogue_id: int) -> bool:
+    """Delete a message, its place in the queue and in the window; whether the namespace had it."""
+    gone = await session.execute(
+        text("DELETE FROM dialogues WHERE id = :id AND namespace = :namespace RETURNING id"),
+        {"id": dialogue_id, "namespace": namespace},
+    )
+    if gone.one_or_none() is None:
+        return False
+    for table in ("embedding_jobs", "window_messages"):
+        await session.execute(text(f"DELETE FROM {table} WHERE dialogue_id = :id"), {"id": dialogue_id})
+    return True
+
+
+async def list_dialogues(
+    session: ReadSession,
+    namespace: str,
+    *,
+    of: Session,
+    role: Role | None,
+    since: datetime | None,
+    until: datetime | None,
+    descending: bool,
+    limit: int,
+    after: Position | None,
+    now: datetime,
+) -> list[Dialogue]:
+    """A session's unexpired messages by (`created_at`, `id`), from after a position."""
+    conditions = ["d.namespace = :namespace", "d.group_key = :group_key", "d.user_id = :user_id"]
+    values: dict[str, Any] = {
+        "namespace": namespace,
+        "group_key": of.group_key,
+        "user_id": of.user_id,
+        "limit": limit,
+        "now": now,
+    }
+    conditions.append("(d.expires_at IS NULL OR d.expires_at > :now)")
+    for condition, name, value in (
+        ("d.role = :role", "role", role),
+        ("d.created_at >= :since", "since", since),
+        ("d.created_at < :until", "until", until),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values[name] = value
+    if after is not None:
+        conditions.append(
+            f"(d.created_at, d.id) {'<' if descending else '>'}"
+            " (CAST(:after_at AS timestamptz), CAST(:after_id AS bigint))"
+        )
+        values |= {"after_at": after.created_at, "after_id": after.id}
+    way = "DESC" if descending else "ASC"
+    rows = await session.execute(
+        text(
+            f"SELECT {DIALOGUE_COLUMNS} FROM dialogues d WHERE {' AND '.join(conditions)}"
+            f" ORDER BY d.created_at {way}, d.id {way} LIMIT :limit"
+        ),
+        values,
+    )
+    return [read_dialogue(row) for row in rows]
+
+
+_SESSIONS = text(
+    """
+    WITH RECURSIVE keys AS (
+        (SELECT user_id, group_key FROM dialogues
+         WHERE namespace = :namespace AND (group_key, user_id) > (:group_key, :user_id)
+         ORDER BY group_key, user_id LIMIT 1)
+        UNION ALL
+        SELECT next.user_id, next.group_key FROM keys CROSS JOIN LATERAL (
+            SELECT user_id, group_key FROM dialogues
+            WHERE namespace = :namespace AND (group_key, user_id) > (keys.group_key, keys.user_id)
+            ORDER BY group_key, user_id LIMIT 1
+        ) next
+    ), page AS (SELECT * FROM keys LIMIT :limit)
+    SELECT page.user_id, nullif(page.group_key, 0) AS group_id, facts.*,
+        (SELECT coalesce(sum(w.token_count), 0) FROM window_messages w
+         WHERE w.namespace = :namespace AND w.group_key = page.group_key AND w.user_id = page.user_id)
+            AS window_tokens
+    FROM page CROSS JOIN LATERAL (
+        SELECT count(*) AS dialogues, min(created_at) AS first_at, max(created_at) AS last_at
+        FROM dialogues d
+        WHERE d.namespace = :namespace AND d.group_key = page.group_key AND d.user_id = page.user_id
+    ) facts
+    """
+)
+
+
+async def list_sessions(
+    session: ReadSession, namespace: str, *, limit: int, after: Session | None
+) -> list[SessionOverview]:
+    """The namespace's sessions by (group, user), private ones among them at 0, from after one of them."""
+    rows = await session.execute(
+        _SESSIONS,
+        {
+            "namespace": namespace,
+            "limit": limit,
+            "group_key": after.group_key if after else -(2**63),
+            "user_id": after.user_id if after else 0,
+        },
+    )
+    return [
+        SessionOverview(
+            session=Session(row.user_id, row.group_id),
+            dialogues=row.dialogues,
+            first_at=row.first_at,
+            last_at=row.last_at,
+            window_tokens=row.window_tokens,
+        )
+        for row in rows
+    ]
+
+
+async def erase_dialogues(session: WriteSession, namespace: str, of: Session | int) -> int:
+    """Delete a session's messages, or all of a user's in every group and in private; how many they were."""
+    rows = await session.execute(
+        text(
+            f"""
+            WITH locked AS MATERIALIZED (
+                -- In the order of ids, as the embedding queue locks them.
+                SELECT id FROM dialogues WHERE {erasure_condition(of)} ORDER BY id FOR UPDATE
+            ), gone AS (
+                DELETE FROM dialogues d USING locked WHERE d.id = locked.id RETURNING d.id
+            ), jobs AS (
+                DELETE FROM embedding_jobs j USING gone WHERE j.dialogue_id = gone.id
+            )
+            SELECT count(*) FROM gone
+            """
+        ),
+        {"namespace": namespace, **erasure_values(of)},
+    )
+    return int(rows.scalar_one())
+
+
+def erasure_condition(of: Session | int) -> str:
+    """The WHERE of an erasure, for any table with namespace, group_key and user_id."""
+    where = "namespace = :namespace AND user_id = :user_id"
+    return f"{where} AND group_key = :group_key" if isinstance(of, Session) else where
+
+
+def erasure_values(of: Session | int) -> dict[str, int]:
+    """The parameters of `erasure_condition`."""
+    return {"user_id": of.user_id, "group_key": of.group_key} if isinstance(of, Session) else {"user_id": of}
+
+
+_COUNTS = text(
+    """
+    SELECT kind, role, embedding_status, width_bucket(score, ARRAY[0, 21, 41, 71, 91]) AS band,
+        count(*) AS messages, count(*) FILTER (WHERE pinned) AS pinned,
+        count(*) FILTER (WHERE outdated) AS outdated,
+        count(*) FILTER (WHERE expires_at > :now) AS expiring,
+        count(*) FILTER (WHERE expires_at <= :now) AS expired
+    FROM dialogues WHERE namespace = :namespace GROUP BY kind, role, embedding_status, band
+    """
+)
+_BANDS = {None: "none", 1: "0-20", 2: "21-40", 3: "41-70", 4: "71-90", 5: "91-100"}
+
+
+async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime) -> Counts:
+    """Count a namespace's record from several sides."""
+    rows = (await session.execute(_COUNTS, {"namespace": namespace, "now": now})).all()
+    other = (
+        await session.execute(
+            text(
+                "SELECT (SELECT count(*) FROM window_messages WHERE namespace = :namespace) AS hot,"
+                " (SELECT count(*) FROM (SELECT DISTINCT group_key, user_id FROM dialogues"
+                " WHERE namespace = :namespace) s) AS sessions"
+            ),
+            {"namespace": namespace},
+        )
+    ).one()
+
+    def by(column: str) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for row in rows:
+            key = str(getattr(row, column))
+            totals[key] = totals.get(key, 0) + row.messages
+        return totals
+
+    bands = dict.fromkeys(_BANDS.values(), 0)
+    for row in rows:
+        bands[_BANDS[row.band]] += row.messages
+    return Counts(
+        dialogues=sum(row.messages for row in rows),
+        sessions=other.sessions,
+        window_messages=other.hot,
+        kinds=by("kind"),
+        roles=by("role"),
+        embeddings=by("embedding_status"),
+        scores=bands,
+        pinned=sum(row.pinned for row in rows),
+        outdated=sum(row.outdated for row in rows),
+        expiring=sum(row.expiring for row in rows),
+        expired=sum(row.expired for row in rows),
+    )
+
+
+def read_dialogue(row: Row[Any]) -> Dialogue:
+    """A message from a row that begins with `DIALOGUE_COLUMNS`."""
+    (
+        id_,
+        uuid,
+        user,
+        group,
+        role,
+        content,
+        sender,
+        message,
+        tokens,
+        score,
+        expires,
+        pinned,
+        kind,
+        outdated,
+    ) = row[:14]
+    status: EmbeddingStatus = row[14]
+    return Dialogue(
+        id_,
+        uuid,
+        user,
+        group,
+        role,
+        content,
+        sender,
+        message,
+        tokens,
+        score,
+        expires,
+        pinned,
+        kind,
+        outdated,
+        status,
+        row[15],
+    )

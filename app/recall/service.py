@@ -1,0 +1,333 @@
+"""Search: read the query, ask the database, rank, choose, write lines."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from asyncpg import DataError
+from sqlalchemy.exc import DBAPIError
+
+from app.clients.embedding import CachedEmbedder, Vector
+from app.clock import monotonic_s
+from app.database.engine import Database
+from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.indexed_text import indexed_text
+from app.dialogues.records import Dialogue
+from app.dialogues.terms import document_terms, signature
+from app.dialogues.tokens import count_tokens, cut_to_tokens
+from app.errors import ProviderError
+from app.recall import store
+from app.recall.decay import decay, resists_decay
+from app.recall.lexical import query_terms
+from app.recall.lines import memory_block, memory_line
+from app.recall.ranking import Ranked, rank
+from app.recall.records import Memory, SearchQuery, SearchResult
+from app.recall.relative_time import absolute_time, relative_time
+from app.recall.selection import Chosen, select
+from app.recall.store import Candidate, Probe
+from app.recall.time_words import TimeRange, read_time_range
+from app.telemetry import Metrics, get_logger
+
+log = get_logger(__name__)
+
+_QUERY_PATIENCE_S = 5.0
+_PENDING_PATIENCE_S = 1.5
+_CANDIDATES = 200
+# Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
+_LOOK_AROUND = 40
+_SECONDS_A_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class DecayRule:
+    """How relevance falls with age; see `app.recall.decay`."""
+
+    grace_days: float
+    horizon_days: float
+    floor: float
+
+
+class RecallService:
+    """Finds what matters for the next answer, inside one session or group."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        embedder: CachedEmbedder,
+        pipeline: EmbeddingPipeline,
+        model_id: int,
+        decay_rule: DecayRule,
+        metrics: Metrics,
+    ) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._pipeline = pipeline
+        self._model_id = model_id
+        self._decay_rule = decay_rule
+        self._metrics = metrics
+
+    async def search(self, namespace: str, query: SearchQuery) -> SearchResult:
+        """The messages that matter for the query, in order of time, as lines ready for a prompt.
+
+        A failing embedding model makes the answer `degraded` (by words alone), not an error.
+        """
+        started = monotonic_s()
+        vector, degraded = await self._embed(query)
+        terms = query_terms(query.query) if query.mode != "vector" or degraded else {}
+        probe = Probe(
+            vector=vector,
+            model_id=self._model_id,
+            signature=signature(terms) if terms else None,
+            term_count=len(terms),
+        )
+        if degraded:
+            query = replace(query, mode="keyword", min_similarity=None)
+        time_range = read_time_range(query.query, now=query.now.astimezone(query.zone), zone=query.zone)
+        ranked, windows, degraded_late = await self._find(namespace, query, probe, terms, time_range)
+        result = self._answer(
+            query, ranked, windows, time_range=time_range, degraded=degraded or degraded_late
+        )
+        self._metrics.search_duration.observe(monotonic_s() - started)
+        return result
+
+    async def last_message_at(self, namespace: str, query: SearchQuery) -> datetime | None:
+        """When the session's last message before the query's present was said; None in an empty session."""
+        async with self._database.read() as session:
+            return await store.read_last_message_at(session, namespace, query)
+
+    async def _embed(self, query: SearchQuery) -> tuple[Vector | None, bool]:
+        """The query's vector (None where no vector side is wanted, or can be had), and whether that failed."""
+        if query.mode == "keyword":
+            return None, False
+        try:
+            async with asyncio.timeout(_QUERY_PATIENCE_S):
+                return await self._embedder.embed_query(query.query), False
+        except (TimeoutError, ProviderError) as error:
+            log.warning("search by words alone", reason=type(error).__name__)
+            return None, True
+
+    async def _find(
+        self,
+        namespace: str,
+        query: SearchQuery,
+        probe: Probe,
+        terms: dict[str, float],
+        time_range: TimeRange | None,
+    ) -> tuple[list[Ranked], dict[int, list[Dialogue]], bool]:
+        preferred = (time_range.since, time_range.until) if time_range else None
+        try:
+            found = await self._candidates(namespace, query, probe, preferred)
+            order = partial(
+                self._rank, query=query, terms=terms, preferred=preferred, terms_of=_remembered_terms()
+            )
+            best = order(found, neighbours={})[: max(_LOOK_AROUND, query.top_n)]
+            return *(await self._with_neighbours(namespace, query, probe, best, found, order)), False
+        except DBAPIError as error:
+            if probe.vector is None or not isinstance(error.orig.__cause__ if error.orig else None, DataError):
+                raise
+            # The column holds vectors of another width: somebody has switched the model under us.
+            log.error("the database holds vectors of another width: restart with its model, or reembed")
+            plain = replace(probe, vector=None)
+            query = replace(query, mode="keyword", min_similarity=None)
+            return *(await self._find(namespace, query, plain, terms, time_range))[:2], True
+
+    async def _candidates(
+        self, namespace: str, query: SearchQuery, probe: Probe, preferred: tuple[datetime, datetime] | None
+    ) -> list[Candidate]:
+        find = partial(
+            store.find_candidates, namespace=namespace, query=query, probe=probe, preferred=preferred
+        )
+        limit = max(_CANDIDATES, query.top_n * 4)
+        async with self._database.read() as session:
+            found = await find(session, limit=limit)
+        pending = [one.dialogue.id for one in found if one.dialogue.embedding_status == "pending"]
+        # Read your writes: what was posted a moment ago is embedded first, if that does not take too long.
+        if (
+            pending
+            and probe.vector is not None
+            and await self._pipeline.embed_now(pending, patience_s=_PENDING_PATIENCE_S)
+        ):
+            async with self._database.read() as session:
+                found = await find(session, limit=limit)
+        return found
+
+    async def _with_neighbours(self, namespace, query, probe, best, found, order):  # type: ignore[no-untyped-def]
+        radius = query.window_size + 1
+        async with self._database.read() as session:
+            around = await store.find_neighbours(
+                session, namespace, query, probe, hits=[one.dialogue for one in best], radius=radius
+            )
+        everything = {one.dialogue.id: one for one in found}
+        beside: dict[int, list[int]] = {}
+        rows: dict[int, list[Dialogue]] = {}
+        for hood in around:
+            ids = [one.dialogue.id for one in hood.around]
+            rows[hood.dialogue_id] = [one.dialogue for one in hood.around]
+            for one in hood.around:
+                everything.setdefault(one.dialogue.id, one)
+            for before, after in zip(ids, ids[1:], strict=False):
+                beside.setdefault(before, []).append(after)
+                beside.setdefault(after, []).append(before)
+        ranked = order(list(everything.values()), neighbours=beside)
+        return [one for one in ranked if self._may_be_anchor(one, query)], self._windows(rows, query)
+
+    @staticmethod
+    def _windows(rows: dict[int, list[Dialogue]], query: SearchQuery) -> dict[int, list[Dialogue]]:
+        """Each message's window, cut from the neighbourhoods that hold it whole."""
+        windows: dict[int, list[Dialogue]] = {}
+        for hit, around in rows.items():
+            ids = [one.id for one in around]
+            middle = ids.index(hit) if hit in ids else None
+            if middle is None:
+                continue
+            for place in (middle, middle - 1, middle + 1):
+                if 0 <= place < len(around) and (place == middle or ids[place] not in rows):
+                    low = max(0, place - query.window_size)
+                    windows[ids[place]] = around[low : place + query.window_size + 1]
+        return windows
+
+    @staticmethod
+    def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
+        if not one.candidate.eligible:
+            return False
+        if query.mode == "keyword":
+            return one.lexical > 0
+        if query.mode == "vector":
+            return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
+        if query.min_similarity is None:
+            return True
+        return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
+
+    def _rank(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        query: SearchQuery,
+        terms: dict[str, float],
+        preferred: tuple[datetime, datetime] | None,
+        neighbours: dict[int, list[int]],
+        terms_of: Callable[[Dialogue], Counter[str]],
+    ) -> list[Ranked]:
+        return rank(
+            candidates,
+            terms=terms,
+            mode=query.mode,
+            time_range=preferred,
+            neighbours=neighbours,
+            decay_of=partial(self._decay, query=query),
+            terms_of=terms_of,
+        )
+
+    def _decay(self, dialogue: Dialogue, query: SearchQuery) -> float:
+        if not query.decay or resists_decay(
+            score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind
+        ):
+            return 1.0
+        age_days = (query.now - dialogue.created_at).total_seconds() / _SECONDS_A_DAY
+        rule = self._decay_rule
+        return decay(
+            age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor
+        )
+
+    def _answer(
+        self,
+        query: SearchQuery,
+        ranked: list[Ranked],
+        windows: dict[int, list[Dialogue]],
+        *,
+        time_range: TimeRange | None,
+        degraded: bool,
+    ) -> SearchResult:
+        lines: dict[int, tuple[str, int]] = {}
+
+        def write(dialogue: Dialogue) -> tuple[str, int]:
+            if dialogue.id not in lines:
+                line = _line(dialogue, query)
+                lines[dialogue.id] = (line, count_tokens(line + "\n"))
+            return lines[dialogue.id]
+
+        selection = select(
+            ranked,
+            top_n=query.top_n,
+            windows=windows,
+            budget_tokens=query.budget_tokens,
+            fill_budget=query.fill_budget,
+            cost_of=lambda dialogue: write(dialogue)[1],
+        )
+        chosen, truncated = selection.chosen, selection.truncated
+        if not chosen and ranked and query.top_n and query.budget_tokens:
+            # Not even the best hit fits whole: as much of it as does is worth more than nothing.
+            cut = _cut(ranked[0].dialogue, query)
+            if cut is not None:
+                lines[cut.id] = (_line(cut, query), query.budget_tokens)
+                chosen = [Chosen(cut, ranked[0], is_anchor=True)]
+        memories = [_memory(one, query, *write(one.dialogue)) for one in chosen]
+        texts = [memory.line for memory in memories]
+        return SearchResult(
+            session=query.session,
+            now=query.now,
+            memories=memories,
+            prompt=memory_block(texts, now=query.now, zone=query.zone, language=query.language),
+            token_count=count_tokens("\n".join(texts)),
+            truncated=truncated,
+            time_range=time_range,
+            degraded=degraded,
+        )
+
+
+def _remembered_terms() -> Callable[[Dialogue], Counter[str]]:
+    """Counts the terms of each message once in a search, however often it is ranked."""
+    known: dict[int, Counter[str]] = {}
+
+    def terms_of(dialogue: Dialogue) -> Counter[str]:
+        if dialogue.id not in known:
+            known[dialogue.id] = Counter(document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
+        return known[dialogue.id]
+
+    return terms_of
+
+
+def _line(dialogue: Dialogue, query: SearchQuery) -> str:
+    return memory_line(
+        created_at=dialogue.created_at,
+        now=query.now,
+        zone=query.zone,
+        language=query.language,
+        role=dialogue.role,
+        sender_name=dialogue.sender_name,
+        content=dialogue.content,
+    )
+
+
+def _cut(dialogue: Dialogue, query: SearchQuery) -> Dialogue | None:
+    frame = count_tokens(_line(replace(dialogue, content=""), query) + "\n")
+    # Line breaks inside the text are indented in the line, which costs a token each.
+    room = (query.budget_tokens or 0) - frame
+    while room > 0:
+        content = cut_to_tokens(dialogue.content, room)
+        cut = replace(dialogue, content=content)
+        excess = count_tokens(_line(cut, query) + "\n") - (query.budget_tokens or 0)
+        if excess <= 0:
+            return cut if content else None
+        room -= excess
+    return None
+
+
+def _memory(chosen: Chosen, query: SearchQuery, line: str, line_tokens: int) -> Memory:
+    dialogue, ranked = chosen.dialogue, chosen.ranked
+    return Memory(
+        dialogue=dialogue,
+        absolute_time=absolute_time(dialogue.created_at, query.zone),
+        relative_time=relative_time(dialogue.created_at, query.now, language=query.language),
+        line=line,
+        line_tokens=line_tokens,
+        is_anchor=chosen.is_anchor,
+        similarity=ranked.similarity if ranked else None,
+        decay=ranked.decay if ranked else None,
+        relevance=ranked.relevance if ranked else None,
+        explanation=ranked.explanation if ranked and query.explain else None,
+    )

@@ -1,0 +1,237 @@
+"""The search's SQL: candidates of a session in one round trip, neighbours of the best in another.
+
+Why two index-only scans: docs/decisions/0002-session-search.md.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from asyncpg import BitString
+from pgvector import HalfVector
+from sqlalchemy import text
+
+from app.clients.embedding import Vector
+from app.database.engine import ReadSession
+from app.dialogues.records import Dialogue
+from app.dialogues.store import DIALOGUE_COLUMNS, read_dialogue
+from app.recall.records import SearchQuery
+
+_PENDING_AT_MOST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a query is turned into before the database is asked.
+
+    Attributes:
+        vector: the query's, shape (dimensions,); None: no vector side.
+        model_id: whose vectors it may be compared with.
+        signature: bits of the query's terms, 64 bytes; None: no lexical side.
+        term_count: how many bits those are.
+    """
+
+    vector: Vector | None
+    model_id: int
+    signature: bytes | None
+    term_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message that may matter.
+
+    Attributes:
+        similarity: cosine, -1 to 1; None where the message has no vector of the query's model.
+        eligible: it passes the query's filters, so it may be an anchor.
+    """
+
+    dialogue: Dialogue
+    similarity: float | None
+    eligible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """The messages around a hit, in order; the hit itself is among them."""
+
+    dialogue_id: int
+    around: list[Candidate]
+
+
+def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:
+    values: dict[str, Any] = {"group_key": query.session.group_key}
+    condition = "namespace = :namespace AND group_key = :group_key"
+    if query.scope == "member":
+        condition += " AND user_id = :user_id"
+        values["user_id"] = query.session.user_id
+    return condition, values
+
+
+def _filters(query: SearchQuery) -> tuple[str, dict[str, Any]]:
+    """What an anchor must be; all but keywords is in the covering index."""
+    conditions = ["(expires_at IS NULL OR expires_at > :now)"]
+    values: dict[str, Any] = {"now": query.now}
+    if not query.include_outdated:
+        conditions.append("NOT outdated")
+    for condition, name, value in (
+        ("role = :role", "role", query.role),
+        ("created_at >= :since", "since", query.since),
+        ("created_at < :until", "until", query.until),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values[name] = value
+    if query.exclude_ids:
+        conditions.append("id <> ALL(CAST(:excluded AS bigint[]))")
+        values["excluded"] = sorted(query.exclude_ids)
+    for place, keyword in enumerate(query.keywords):
+        # position() knows no wildcards.
+        conditions.append(
+            f"position(lower(normalize(CAST(:keyword_{place} AS text), NFKC))"
+            " in lower(normalize(content, NFKC))) > 0"
+        )
+        values[f"keyword_{place}"] = keyword
+    return " AND ".join(conditions), values
+
+
+async def find_candidates(
+    session: ReadSession,
+    namespace: str,
+    query: SearchQuery,
+    probe: Probe,
+    *,
+    limit: int,
+    preferred: tuple[datetime, datetime] | None,
+) -> list[Candidate]:
+    """The messages in scope that pass the filters and come first on either side, and all that are pending.
+
+    Args:
+        session: a reading session.
+        namespace: the caller's.
+        query: scope and filters.
+        probe: the query's vector and terms.
+        limit: how many each side may name.
+        preferred: a time range, half open, that names its own best by vector too.
+    """
+    scope, values = _scope(query)
+    filters, filter_values = _filters(query)
+    values |= filter_values | {"namespace": namespace, "limit": limit}
+    where = f"{scope} AND {filters}"
+    sides = []
+    if probe.vector is not None:
+        values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
+        # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
+        nearest = (
+            " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))) LIMIT :limit"
+        )
+        sides.append(f"SELECT id FROM dialogues WHERE {where} AND embedding_model_id = :model_id{nearest}")
+        if preferred is not None:
+            values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
+            sides.append(
+                f"SELECT id FROM dialogues WHERE {where} AND embedding_model_id = :model_id"
+                f" AND created_at >= :preferred_since AND created_at < :preferred_until{nearest}"
+            )
+    if probe.signature is not None:
+        values |= {"signature": BitString.frombytes(probe.signature), "term_count": probe.term_count}
+        # A long message has many bits set by chance: what chance alone would match is taken off.
+        sides.append(
+            f"SELECT id FROM dialogues WHERE {where}"
+            " AND (terms & CAST(:signature AS bit(512))) <> CAST(0 AS bit(512))"
+            " ORDER BY bit_count(terms & CAST(:signature AS bit(512))) * 512"
+            " - bit_count(terms) * CAST(:term_count AS bigint) DESC, created_at DESC LIMIT :limit"
+        )
+    values["pending_limit"] = _PENDING_AT_MOST
+    sides.append(
+        f"SELECT id FROM dialogues WHERE {where} AND embedding_status = 'pending'"
+        " ORDER BY id DESC LIMIT :pending_limit"
+    )
+    candidates = " UNION ".join(f"({side})" for side in sides)
+    rows = await session.execute(
+        text(
+            f"WITH candidates AS MATERIALIZED ({candidates})"
+            f" SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)} AS similarity"
+            " FROM candidates c JOIN dialogues d USING (id)"
+        ),
+        values,
+    )
+    return [Candidate(read_dialogue(row), row.similarity) for row in rows]
+
+
+async def find_neighbours(
+    session: ReadSession,
+    namespace: str,
+    query: SearchQuery,
+    probe: Probe,
+    *,
+    hits: Sequence[Dialogue],
+    radius: int,
+) -> list[Neighbourhood]:
+    """The unexpired messages around each hit in its conversation, by (`created_at`, `id`)."""
+    scope, values = _scope(query)
+    filters, filter_values = _filters(query)
+    visible = "(expires_at IS NULL OR expires_at > :now)"
+    if not query.include_outdated:
+        visible += " AND NOT outdated"
+    values |= filter_values | {
+        "namespace": namespace,
+        "radius": radius,
+        "ids": [hit.id for hit in hits],
+        "ats": [hit.created_at for hit in hits],
+    }
+    if probe.vector is not None:
+        values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
+    rows = await session.execute(
+        text(
+            f"""
+            WITH hits AS (
+                SELECT * FROM unnest(CAST(:ids AS bigint[]), CAST(:ats AS timestamptz[])) AS t (hit, hit_at)
+            ), around AS MATERIALIZED (
+                SELECT hits.hit, near.id FROM hits CROSS JOIN LATERAL (
+                    (SELECT id FROM dialogues
+                     WHERE {scope} AND {visible} AND (created_at, id) <= (hits.hit_at, hits.hit)
+                     ORDER BY created_at DESC, id DESC LIMIT :radius + 1)
+                    UNION ALL
+                    (SELECT id FROM dialogues
+                     WHERE {scope} AND {visible} AND (created_at, id) > (hits.hit_at, hits.hit)
+                     ORDER BY created_at, id LIMIT :radius)
+                ) near
+            )
+            SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)} AS similarity, a.hits,
+                ({filters.replace("id <>", "d.id <>")}) AS eligible
+            FROM (SELECT id, array_agg(hit) AS hits FROM around GROUP BY id) a JOIN dialogues d ON d.id = a.id
+            """
+        ),
+        values,
+    )
+    by_hit: dict[int, list[Candidate]] = {hit.id: [] for hit in hits}
+    for row in rows:
+        candidate = Candidate(read_dialogue(row), row.similarity, row.eligible)
+        for hit in row.hits:
+            by_hit[hit].append(candidate)
+    return [Neighbourhood(hit, in_order(around)) for hit, around in by_hit.items()]
+
+
+def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """By (`created_at`, `id`), the order of a conversation."""
+    return sorted(candidates, key=lambda one: (one.dialogue.created_at, one.dialogue.id))
+
+
+async def read_last_message_at(session: ReadSession, namespace: str, query: SearchQuery) -> datetime | None:
+    """When the session's last message before the query's present was said."""
+    scope, values = _scope(query)
+    found = await session.execute(
+        text(f"SELECT max(created_at) FROM dialogues WHERE {scope} AND created_at < :now"),
+        values | {"namespace": namespace, "now": query.now},
+    )
+    return found.scalar_one()  # type: ignore[no-any-return]
+
+
+def _similarity(probe: Probe) -> str:
+    if probe.vector is None:
+        return "CAST(NULL AS float8)"
+    # CASE keeps vectors of another model, or width, out of the comparison.
+    return (
+        "CASE WHEN d.embedding_model_id = :model_id THEN 1 - (d.embedding <=> CAST(:vector AS halfvec)) END"
+    )

@@ -1,0 +1,201 @@
+"""The composition root: opens everything, wires it, closes it. Nobody else wires."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from app.chat.composer import PromptService
+from app.clients.embedding import CachedEmbedder, open_embedding_model
+from app.clock import Clock, utc_now
+from app.database.embedded import start_embedded
+from app.database.engine import Database
+from app.database.migrations import MigrationOptions, migrate, newest_revision
+from app.database.preflight import check_database, normalise_url
+from app.dialogues import embedding_store
+from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.service import DialogueService
+from app.dialogues.tokens import load_tokenizer
+from app.errors import DatabaseSetupError
+from app.health import HealthService
+from app.recall.service import DecayRule, RecallService
+from app.settings import DatabaseSettings, EmbeddingSettings, Settings
+from app.telemetry import Metrics, get_logger
+from app.tiers.service import SessionService
+
+log = get_logger(__name__)
+
+DATABASE_NAME = "temporal_memory"
+_DATABASE_PATIENCE_S = 60.0
+_OFFLINE_DIMENSIONS = 384
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that routes, commands and the Python class call."""
+
+    settings: Settings
+    clock: Clock
+    metrics: Metrics
+    dialogues: DialogueService
+    sessions: SessionService
+    recall: RecallService
+    prompts: PromptService
+    health: HealthService
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings, *, clock: Clock = utc_now, background: bool = True
+) -> AsyncIterator[Services]:
+    """Open the database (embedded where none is set), migrate it, load the model, start the loops.
+
+    Args:
+        settings: of this process.
+        clock: what time it is.
+        background: run the loops (embedding, windows); a command that only reads does not need them.
+
+    Raises:
+        StartupError: something cannot be opened; its text is one line that says what to do.
+    """
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(open_database_url(settings.database))
+        await migrate(_options(settings, url))
+        loading = asyncio.create_task(asyncio.to_thread(load_tokenizer))
+        database = Database(
+            url, pool_size=settings.database.pool_size, transaction_pooler=settings.database.transaction_pooler
+        )
+        stack.push_async_callback(database.aclose)
+        embedder = await open_embedder(settings.embedding, metrics)
+        stack.push_async_callback(embedder.aclose)
+        model_id, other_models = await _settle_model(database, embedder)
+        pipeline = EmbeddingPipeline(
+            database=database,
+            embedder=embedder,
+            model_id=model_id,
+            workers=1 if settings.embedding.offline else settings.embedding.concurrency,
+        )
+        sessions = SessionService(database=database, hot_window_tokens=settings.tiers.hot_window_tokens)
+        recall = RecallService(
+            database=database,
+            embedder=embedder,
+            pipeline=pipeline,
+            model_id=model_id,
+            decay_rule=DecayRule(
+                grace_days=settings.recall.decay_grace_days,
+                horizon_days=settings.recall.decay_horizon_days,
+                floor=settings.recall.decay_floor,
+            ),
+            metrics=metrics,
+        )
+        await loading
+        services = Services(
+            settings=settings,
+            clock=clock,
+            metrics=metrics,
+            dialogues=DialogueService(database=database, embedding=pipeline, clock=clock),
+            sessions=sessions,
+            recall=recall,
+            prompts=PromptService(recall=recall, sessions=sessions),
+            health=HealthService(
+                database=database,
+                pipeline=pipeline,
+                metrics=metrics,
+                revision=newest_revision(),
+                embedding_model=embedder.name,
+                other_models=other_models,
+            ),
+        )
+        if background:
+            await stack.enter_async_context(_running(pipeline.run(), sessions.run()))
+        yield services
+
+
+@asynccontextmanager
+async def open_database_url(settings: DatabaseSettings) -> AsyncIterator[str]:
+    """The URL of a database that is up and fit, in SQLAlchemy's form; an embedded one runs while this is open."""
+    if settings.url is not None:
+        url = settings.url.get_secret_value()
+        facts = await check_database(url, wait_s=_DATABASE_PATIENCE_S)
+        log.info("database", server=facts.server_version, pgvector=facts.vector_version)
+        yield normalise_url(url)
+        return
+    server = await asyncio.to_thread(start_embedded, settings.data_dir)
+    try:
+        yield server.url_for(DATABASE_NAME)
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+async def open_embedder(settings: EmbeddingSettings, metrics: Metrics) -> CachedEmbedder:
+    """The embedding model that is set, loaded, behind its cache."""
+    model = open_embedding_model(
+        base_url=settings.base_url,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        model=settings.model,
+        dimensions=settings.dimensions,
+        batch_size=settings.batch_size,
+        timeout_s=settings.timeout_s,
+    )
+    return CachedEmbedder(
+        model, cache_size=settings.cache_size, concurrency=settings.concurrency, metrics=metrics
+    )
+
+
+def migration_options(settings: Settings) -> MigrationOptions:
+    """What `alembic` on the command line needs; the database must have a URL, since nothing is started."""
+    if settings.database.url is None:
+        raise DatabaseSetupError("Set DATABASE_URL, or use temporal-memory migrate, which starts the embedded one.")
+    return _options(settings, normalise_url(settings.database.url.get_secret_value()))
+
+
+def _options(settings: Settings, url: str) -> MigrationOptions:
+    return MigrationOptions(
+        url=url,
+        dimensions=_OFFLINE_DIMENSIONS if settings.embedding.offline else settings.embedding.dimensions,
+        zone=settings.recall.zone.key,
+    )
+
+
+async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[int, dict[str, int]]:
+    """The model's number, and how many vectors other models made.
+
+    Raises:
+        DatabaseSetupError: the vector column has another width.
+    """
+    async with database.read() as reading:
+        width = await embedding_store.read_column_dimensions(reading)
+    if width != embedder.dimensions:
+        raise DatabaseSetupError(
+            f"The database holds vectors of {width} dimensions and {embedder.name} makes {embedder.dimensions}:"
+            " run temporal-memory reembed once with these settings, or go back to the model that was set."
+        )
+    async with database.transaction() as writing:
+        model_id = await embedding_store.register_model(
+            writing, name=embedder.name, dimensions=embedder.dimensions
+        )
+    async with database.read() as reading:
+        others = await embedding_store.count_other_models(reading, model_id)
+    for name, vectors in others.items():
+        log.warning(
+            "vectors of another model are found by words only: run temporal-memory reembed",
+            other_model=name,
+            model=embedder.name,
+            vectors=vectors,
+        )
+    return model_id, others
+
+
+@asynccontextmanager
+async def _running(*loops: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,71 @@
+"""The hot window's SQL."""
+
+from sqlalchemy import text
+
+from app.database.engine import ReadSession, WriteSession
+from app.dialogues.records import Session, WindowMessage
+from app.dialogues.store import erasure_condition, erasure_values
+
+
+async def read_window(
+    session: ReadSession, namespace: str, of: Session, *, budget_tokens: int
+) -> list[WindowMessage]:
+    """The newest messages of a session's window that fit into a budget together, oldest first."""
+    rows = await session.execute(
+        text(
+            """
+            WITH newest AS (
+                SELECT id, created_at,
+                    sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
+                FROM window_messages
+                WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
+            )
+            SELECT w.role, w.content, w.sender_name, w.created_at, w.token_count, w.dialogue_id
+            FROM newest JOIN window_messages w USING (id)
+            WHERE newest.tokens_from_here <= :budget
+            ORDER BY w.created_at, w.id
+            """
+        ),
+        {
+            "namespace": namespace,
+            "group_key": of.group_key,
+            "user_id": of.user_id,
+            "budget": budget_tokens,
+        },
+    )
+    return [WindowMessage(*row) for row in rows]
+
+
+async def trim_windows(session: WriteSession, *, budget_tokens: int) -> int:
+    """Drop what stands before the budget in every window that is over it; how many messages that were."""
+    rows = await session.execute(
+        text(
+            """
+            WITH over AS (
+                SELECT namespace, group_key, user_id FROM window_messages
+                GROUP BY namespace, group_key, user_id HAVING sum(token_count) > :budget
+            ), excess AS (
+                SELECT old.id FROM over CROSS JOIN LATERAL (
+                    SELECT id, sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
+                    FROM window_messages w
+                    WHERE w.namespace = over.namespace AND w.group_key = over.group_key
+                        AND w.user_id = over.user_id
+                ) old WHERE old.tokens_from_here > :budget
+            ), locked AS (
+                SELECT id FROM window_messages WHERE id IN (SELECT id FROM excess) FOR UPDATE SKIP LOCKED
+            )
+            DELETE FROM window_messages w USING locked WHERE w.id = locked.id
+            """
+        ),
+        {"budget": budget_tokens},
+    )
+    return int(rows.rowcount)  # type: ignore[attr-defined]
+
+
+async def erase_window(session: WriteSession, namespace: str, of: Session | int) -> int:
+    """Empty a session's window, or all windows of a user; how many messages they held."""
+    rows = await session.execute(
+        text(f"DELETE FROM window_messages WHERE {erasure_condition(of)}"),
+        {"namespace": namespace, **erasure_values(of)},
+    )
+    return int(rows.rowcount)  # type: ignore[attr-defined]
