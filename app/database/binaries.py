@@ -65,8 +65,8 @@ def runnable_binaries(bin_dir: Path, *, account: Account | None) -> Path:
         _version_line(copy, account=account)
     except OSError as error:
         raise DatabaseSetupError(
-            f"PostgreSQL does not run as root, and user {account.uid} can reach neither {bin_dir} nor a copy under "
-            f"{_COPIES}: {error}. Start as an ordinary user, or set DATABASE_URL."
+            f"PostgreSQL does not run as root, and user {account.uid} can reach neither {bin_dir} nor a copy "
+            f"under {_COPIES}: {error}. Start as an ordinary user, or set DATABASE_URL."
         ) from error
     return copy
 

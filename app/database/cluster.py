@@ -226,8 +226,9 @@ def _check_version(cluster: Cluster) -> None:
     wanted = server_major(cluster.binaries, account=cluster.account)
     if found != str(wanted):
         raise DatabaseSetupError(
-            f"The data in {cluster.data} is of PostgreSQL {found}, the installed programs are of {wanted}: install those "
-            f"of {found} again, or export with them, move the folder away and import. Nothing was changed."
+            f"The data in {cluster.data} is of PostgreSQL {found}, the installed programs are of {wanted}: "
+            f"install those of {found} again, or export with them, move the folder away and import. "
+            "Nothing was changed."
         )
 
 

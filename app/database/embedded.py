@@ -2,8 +2,8 @@
 
 The server outlives any one of us and is shared: every process that uses a data directory holds a shared
 lock on `run/users`, which the kernel drops even when the process is killed, and the last to leave stops the
-server. It is started and stopped under `run/lock`. Whether it is there is asked by connecting: a pid in a file
-may be a zombie's or a stranger's.
+server. It is started and stopped under `run/lock`. Whether it is there is asked by connecting: a pid in a
+file may be a zombie's or a stranger's.
 """
 
 import asyncio
