@@ -104,8 +104,8 @@ def _parse(text: str) -> URL:
         url = make_url(text.strip())
     except (ArgumentError, ValueError):
         raise DatabaseSetupError(
-            "DATABASE_URL is not a URL: write postgresql://user:password@host:5432/database, with @ : / # in the "
-            "password percent-encoded."
+            "DATABASE_URL is not a URL: write postgresql://user:password@host:5432/database, "
+            "with @ : / # in the password percent-encoded."
         ) from None
     if url.drivername.partition("+")[0] not in {"postgresql", "postgres"}:
         raise DatabaseSetupError(
