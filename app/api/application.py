@@ -71,7 +71,7 @@ def build_api(
 
 
 def _with_whole_bounds(node: Any) -> Any:
-    """The document with whole bounds as integers: the framework makes floats of them, and 2**63 of 2**63 - 1."""
+    """The document with whole bounds as integers; the framework makes floats, and so 2**63 of 2**63 - 1."""
     if isinstance(node, dict):
         return {
             key: min(int(value), INT64_MAX)

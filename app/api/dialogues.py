@@ -205,6 +205,7 @@ async def list_dialogues(
     first = None if since is None else at_zone(since, options.zone)
     end = None if until is None else at_zone(until, options.zone)
     this_list = f"dialogues {namespace} {session.key} {role} {first} {end} {order}"
+    after = cursors.read_position(cursor, of=this_list)
     page = await services.dialogues.list_page(
         namespace,
         session=session,
@@ -213,7 +214,7 @@ async def list_dialogues(
         until=end,
         descending=order == "desc",
         limit=limit,
-        after=cursors.read_position(cursor, of=this_list),
+        after=after,
     )
     return answer_json(
         {

@@ -260,8 +260,12 @@ ShortText = Annotated[
     AfterValidator(_refuse_blank),
     Field(min_length=1, max_length=MAX_NAME_CHARS),
 ]
-SenderName = Annotated[str | None, BeforeValidator(_blank_is_none), Field(max_length=MAX_NAME_CHARS)]
-Persona = Annotated[str | None, BeforeValidator(_blank_is_none), Field(max_length=MAX_CONTENT_CHARS)]
+SenderName = Annotated[
+    Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None, BeforeValidator(_blank_is_none)
+]
+Persona = Annotated[
+    Annotated[str, Field(max_length=MAX_CONTENT_CHARS)] | None, BeforeValidator(_blank_is_none)
+]
 MessageUuid = Annotated[
     str,
     BeforeValidator(_clean),

@@ -105,9 +105,8 @@ async def list_sessions(
 ) -> Response:
     """All sessions of the namespace, page after page."""
     this_list = f"sessions {namespace}"
-    found, following = await services.sessions.list_page(
-        namespace, limit=limit, after=cursors.read_session(cursor, of=this_list)
-    )
+    after = cursors.read_session(cursor, of=this_list)
+    found, following = await services.sessions.list_page(namespace, limit=limit, after=after)
     return answer_json(
         {
             "sessions": [
@@ -131,7 +130,8 @@ async def get_window(
     session_key: SessionKey, *, services: Injected, namespace: Namespace, writer: Written
 ) -> Response:
     """The conversation that is going on; empty for a session that is not known."""
-    messages = await services.sessions.window(namespace, _read_session(session_key))
+    session = _read_session(session_key)
+    messages = await services.sessions.window(namespace, session)
     return answer_json(
         {
             "messages": [
@@ -152,7 +152,8 @@ async def get_window(
 @router.delete("/sessions/{session_key}", response_model=ErasedReply, responses=problems(422))
 async def erase_session(session_key: SessionKey, *, services: Injected, namespace: Namespace) -> Response:
     """Erase one session for good; what was in flight does not come back."""
-    return _answer_erased(await services.sessions.erase_session(namespace, _read_session(session_key)))
+    session = _read_session(session_key)
+    return _answer_erased(await services.sessions.erase_session(namespace, session))
 
 
 @router.delete("/users/{user_id}", response_model=ErasedReply, responses=problems(422))
