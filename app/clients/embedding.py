@@ -7,11 +7,52 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from app.clients.embedding_http import RemoteEmbeddingModel
 from app.clients.embedding_model import Embedded, EmbeddingModel, Vector
+from app.clients.embedding_offline import OfflineEmbeddingModel
 from app.errors import ProviderBusyError, ProviderRejectedError
 from app.telemetry import Metrics
 
-__all__ = ["CachedEmbedder", "Embedded", "EmbeddingModel", "Vector"]
+__all__ = ["CachedEmbedder", "Embedded", "EmbeddingModel", "Vector", "open_embedding_model"]
+
+_SILICONFLOW_URL = "https://api.siliconflow.cn/v1"
+
+
+def open_embedding_model(
+    *,
+    base_url: str | None,
+    api_key: str | None,
+    model: str,
+    dimensions: int,
+    batch_size: int,
+    timeout_s: float,
+    metrics: Metrics,
+) -> EmbeddingModel:
+    """The model that these settings mean: with neither URL nor key the bundled one, which has its own width.
+
+    Args:
+        base_url: None with a key: SiliconFlow.
+        api_key: None with a URL: a service that wants none.
+        model: as the provider names it.
+        dimensions: width of the vectors.
+        batch_size: texts in one request.
+        timeout_s: for one request.
+        metrics: where calls are counted.
+
+    Raises:
+        SettingsError: the URL or the key cannot be used.
+    """
+    if base_url is None and api_key is None:
+        return OfflineEmbeddingModel(metrics=metrics)
+    return RemoteEmbeddingModel(
+        base_url=base_url or _SILICONFLOW_URL,
+        api_key=api_key,
+        model=model,
+        dimensions=dimensions,
+        batch_size=batch_size,
+        timeout_s=timeout_s,
+        metrics=metrics,
+    )
 
 
 class _Key(NamedTuple):
