@@ -218,7 +218,7 @@ def _initialise(cluster: Cluster, *, durable: bool) -> None:
 
 def _check_version(cluster: Cluster) -> None:
     try:
-        found = (cluster.data / "PG_VERSION").read_text(encoding="ascii").strip()
+        found = (cluster.data / "PG_VERSION").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         raise DatabaseSetupError(
             f"{cluster.data} is not empty and holds no PostgreSQL data: move it away, or set DATA_DIR."
@@ -261,7 +261,7 @@ def _sync_directory(path: Path) -> None:
 def _memory_bytes() -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
     except OSError:
         return machine
     return min(machine, int(limit)) if limit.isdecimal() else machine

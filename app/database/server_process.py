@@ -87,9 +87,9 @@ def stop(cluster: Cluster) -> None:
 
 
 def clear_away(cluster: Cluster) -> None:
-    """End what a dead postmaster left behind: children that still hold its memory, and its pid file.
+    """End what a dead postmaster left behind: children that still hold its memory, and its lock files.
 
-    The server itself trusts the file's pid if any process answers to it, a zombie or a stranger too.
+    The server itself trusts the pid in those files if any process answers to it, a zombie or a stranger too.
     """
     for number in (signal.SIGQUIT, signal.SIGKILL):
         leftovers = _processes(cluster)
@@ -102,7 +102,8 @@ def clear_away(cluster: Cluster) -> None:
             f"Processes {sorted(_processes(cluster))} hold {cluster.data} and do not end."
         )
     if sys.platform == "linux":
-        (cluster.data / "postmaster.pid").unlink(missing_ok=True)
+        for stale in (cluster.data / "postmaster.pid", *cluster.run.glob(".s.PGSQL.*")):
+            stale.unlink(missing_ok=True)
 
 
 def last_words(log: Path, *, since_bytes: int) -> str:
