@@ -2,11 +2,11 @@
 
 import asyncio
 
+from alembic import context
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from alembic import context
 from app.database.migrations import MigrationOptions
 from app.database.rows import Row
 from app.dialogues import rows as dialogue_rows

@@ -65,7 +65,9 @@ async def open_services(
         await migrate(_options(settings, url))
         loading = asyncio.create_task(asyncio.to_thread(load_tokenizer))
         database = Database(
-            url, pool_size=settings.database.pool_size, transaction_pooler=settings.database.transaction_pooler
+            url,
+            pool_size=settings.database.pool_size,
+            transaction_pooler=settings.database.transaction_pooler,
         )
         stack.push_async_callback(database.aclose)
         embedder = await open_embedder(settings.embedding, metrics)
@@ -115,7 +117,7 @@ async def open_services(
 
 @asynccontextmanager
 async def open_database_url(settings: DatabaseSettings) -> AsyncIterator[str]:
-    """The URL of a database that is up and fit, in SQLAlchemy's form; an embedded one runs while this is open."""
+    """The URL of a database that is up and fit; an embedded one runs while this is open."""
     if settings.url is not None:
         url = settings.url.get_secret_value()
         facts = await check_database(url, wait_s=_DATABASE_PATIENCE_S)
@@ -138,16 +140,21 @@ async def open_embedder(settings: EmbeddingSettings, metrics: Metrics) -> Cached
         dimensions=settings.dimensions,
         batch_size=settings.batch_size,
         timeout_s=settings.timeout_s,
+        metrics=metrics,
     )
-    return CachedEmbedder(
+    embedder = CachedEmbedder(
         model, cache_size=settings.cache_size, concurrency=settings.concurrency, metrics=metrics
     )
+    await embedder.load()
+    return embedder
 
 
 def migration_options(settings: Settings) -> MigrationOptions:
     """What `alembic` on the command line needs; the database must have a URL, since nothing is started."""
     if settings.database.url is None:
-        raise DatabaseSetupError("Set DATABASE_URL, or use temporal-memory migrate, which starts the embedded one.")
+        raise DatabaseSetupError(
+            "Set DATABASE_URL, or use temporal-memory migrate, which starts the embedded one."
+        )
     return _options(settings, normalise_url(settings.database.url.get_secret_value()))
 
 
@@ -169,7 +176,7 @@ async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[i
         width = await embedding_store.read_column_dimensions(reading)
     if width != embedder.dimensions:
         raise DatabaseSetupError(
-            f"The database holds vectors of {width} dimensions and {embedder.name} makes {embedder.dimensions}:"
+            f"The database holds vectors of {width} dimensions, {embedder.name} makes {embedder.dimensions}:"
             " run temporal-memory reembed once with these settings, or go back to the model that was set."
         )
     async with database.transaction() as writing:

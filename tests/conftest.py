@@ -1,4 +1,4 @@
-"""What tests run on: one embedded PostgreSQL a worker, migrated once; a fresh clone of it a test; real HTTP."""
+"""What tests run on: an embedded PostgreSQL a worker, migrated once; a clone of it a test; real HTTP."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,10 @@ def make_settings(
     monkeypatch.chdir(tmp_path)
 
     def make(**overrides: object) -> Settings:
-        defaults: dict[str, object] = {"database_url": postgres.url_for(database_name), "log_level": "WARNING"}
+        defaults: dict[str, object] = {
+            "database_url": postgres.url_for(database_name),
+            "log_level": "WARNING",
+        }
         return load_settings(defaults | overrides)
 
     return make
@@ -98,7 +101,9 @@ def serve(make_settings: Callable[..., Settings]) -> LiveFactory:
     async def start(**overrides: object) -> AsyncIterator[LiveService]:
         app = create_app(make_settings(**overrides))
         listener = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
+        )
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started:

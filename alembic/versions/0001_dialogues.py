@@ -46,7 +46,8 @@ def upgrade() -> None:
             written_hash       bigint NOT NULL,
             token_count        integer NOT NULL,
             score              integer,
-            created_date       date NOT NULL GENERATED ALWAYS AS ((created_at AT TIME ZONE '{zone}')::date) STORED,
+            created_date       date NOT NULL
+                GENERATED ALWAYS AS ((created_at AT TIME ZONE '{zone}')::date) STORED,
             embedding_model_id smallint,
             pinned             boolean NOT NULL DEFAULT false,
             outdated           boolean NOT NULL DEFAULT false,

@@ -1,4 +1,4 @@
-"""Composes the messages that a chat model is sent: rules, memory, the conversation that is going on, the query."""
+"""Composes what a chat model is sent: rules, memory, the conversation that is going on, the query."""
 
 import asyncio
 from dataclasses import dataclass, replace

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from alembic import command
 from app.errors import DatabaseSetupError
 
 

@@ -88,7 +88,9 @@ class EmbeddingPipeline:
                 await self._wait_for_work()
             except (ProviderError, UnavailableError) as error:
                 wait_s = max(pause_s, getattr(error, "retry_after_s", None) or 0.0)
-                log.warning("embedding paused", reason=str(error), kind=type(error).__name__, wait_s=round(wait_s, 1))
+                log.warning(
+                    "embedding paused", reason=str(error), kind=type(error).__name__, wait_s=round(wait_s, 1)
+                )
                 # Jitter spreads what several processes ask of one provider that has just come back.
                 await asyncio.sleep(wait_s * random.uniform(1.0, 1.25))  # noqa: S311 - no secret
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

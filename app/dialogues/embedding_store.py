@@ -21,7 +21,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """Attributes: `lag_s`: how long the oldest pending message has waited, in seconds (0 where none does)."""
+    """Attributes: `lag_s`: how long the oldest pending message has waited, in seconds (0: none waits)."""
 
     pending: int
     failed: int
@@ -118,7 +118,8 @@ _FAIL = text(
         SELECT id FROM dialogues WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR NO KEY UPDATE
     ), failed AS (
         UPDATE dialogues d SET embedding_status = 'failed', embedding_error = given.reason
-        FROM given JOIN locked USING (id) WHERE d.id = given.id AND d.embedding_status = 'pending' AND d.content = given.content
+        FROM given JOIN locked USING (id) 
+        WHERE d.id = given.id AND d.embedding_status = 'pending' AND d.content = given.content
         RETURNING d.id
     )
     DELETE FROM embedding_jobs j USING failed WHERE j.dialogue_id = failed.id
@@ -133,7 +134,7 @@ async def store_outcomes(
     rejected: Sequence[tuple[Waiting, str]],
     model_id: int,
 ) -> None:
-    """Store vectors and failures of messages that are still pending with the same text; they leave the queue."""
+    """Store vectors and failures of messages still pending with the same text; they leave the queue."""
     if made:
         await session.execute(
             _STORE,
@@ -159,7 +160,8 @@ async def read_queue_facts(session: ReadSession) -> QueueFacts:
     row = (
         await session.execute(
             text(
-                "SELECT count(*) AS pending, coalesce(extract(epoch FROM now() - min(enqueued_at)), 0) AS lag_s,"
+                "SELECT count(*) AS pending,"
+                " coalesce(extract(epoch FROM now() - min(enqueued_at)), 0) AS lag_s,"
                 " (SELECT count(*) FROM dialogues WHERE embedding_status = 'failed') AS failed"
                 " FROM embedding_jobs"
             )
@@ -172,7 +174,8 @@ async def register_model(session: WriteSession, *, name: str, dimensions: int) -
     """The number of a model, given at its first use."""
     await session.execute(
         text(
-            "INSERT INTO embedding_models (name, dimensions) SELECT CAST(:name AS text), CAST(:dimensions AS int)"
+            "INSERT INTO embedding_models (name, dimensions) "
+            "SELECT CAST(:name AS text), CAST(:dimensions AS int)"
             " WHERE NOT EXISTS (SELECT FROM embedding_models WHERE name = :name AND dimensions = :dimensions)"
             " ON CONFLICT (name, dimensions) DO NOTHING"
         ),
@@ -200,7 +203,8 @@ async def count_other_models(session: ReadSession, model_id: int) -> dict[str, i
     """How many vectors each other model made."""
     rows = await session.execute(
         text(
-            "SELECT m.name, n.vectors FROM (SELECT embedding_model_id AS id, count(*) AS vectors FROM dialogues"
+            "SELECT m.name, n.vectors"
+            " FROM (SELECT embedding_model_id AS id, count(*) AS vectors FROM dialogues"
             " WHERE embedding_model_id <> :model_id GROUP BY 1) n JOIN embedding_models m USING (id)"
         ),
         {"model_id": model_id},

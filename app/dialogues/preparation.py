@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from app.dialogues.indexed_text import indexed_text
-from app.dialogues.records import NewDialogue, Role
-from app.dialogues.store import PreparedDialogue
+from app.dialogues.records import NewDialogue, PreparedDialogue, Role
 from app.dialogues.terms import document_terms, signature
 from app.dialogues.tokens import count_tokens
 
@@ -59,7 +58,7 @@ def written_hash(role: Role, content: str) -> int:
 
 
 def _make_uuid(new: NewDialogue, now: datetime) -> str:
-    """From the message's id and all that makes it itself, where it has an id; else a new one, in order of time.
+    """From the message's id and all that makes it itself, where it has one; else a new one, in order of time.
 
     QQ's message ids collide and repeat, so neither the id alone nor the id in its session tells a message.
     """

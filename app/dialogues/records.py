@@ -69,6 +69,27 @@ class NewDialogue:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedDialogue:
+    """A message with everything that is computed before it is written."""
+
+    message_uuid: str
+    session: Session
+    role: Role
+    content: str
+    sender_name: str | None
+    message_id: int | None
+    score: int | None
+    expires_at: datetime | None
+    pinned: bool
+    kind: Kind
+    created_at: datetime
+    written_hash: int
+    token_count: int
+    terms: bytes
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Dialogue:
     """A stored message. All times are aware, in UTC."""
 

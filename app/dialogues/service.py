@@ -19,11 +19,12 @@ from app.dialogues.records import (
     NewDialogue,
     Page,
     Position,
+    PreparedDialogue,
     Role,
     Session,
     Stored,
 )
-from app.dialogues.store import Counts, ExistingDialogue, PreparedDialogue
+from app.dialogues.store import Counts, ExistingDialogue
 from app.dialogues.tokens import count_tokens
 from app.errors import ConflictError, NotFoundError, UnavailableError
 
@@ -52,7 +53,9 @@ class DialogueService:
         """
         return (await self._add(namespace, [new], wait=wait, name=lambda _: ""))[0]
 
-    async def add_many(self, namespace: str, new: Sequence[NewDialogue], *, wait: bool = False) -> list[Stored]:
+    async def add_many(
+        self, namespace: str, new: Sequence[NewDialogue], *, wait: bool = False
+    ) -> list[Stored]:
         """Store some messages in one transaction, in order; all of them or none.
 
         Raises:
@@ -172,14 +175,16 @@ class DialogueService:
                     if found is not None:
                         return _in_request_order(prepared, found, first_places, name)
             except DBAPIError as error:
-                # Two batches that hold the same messages in another order wait for each other: one goes again.
+                # Two batches with the same messages in another order wait for each other: one goes again.
                 if not isinstance(error.orig.__cause__ if error.orig else None, DeadlockDetectedError):
                     raise
         raise UnavailableError("the same messages are being written and deleted at once", retry_after_s=1)
 
     async def _read_again(self, namespace: str, stored: list[Stored]) -> list[Stored]:
         async with self._database.read() as session:
-            present = await store.find_by_uuid(session, namespace, [item.dialogue.message_uuid for item in stored])
+            present = await store.find_by_uuid(
+                session, namespace, [item.dialogue.message_uuid for item in stored]
+            )
         return [
             Stored(present[item.dialogue.message_uuid].dialogue, item.created)
             if item.dialogue.message_uuid in present
@@ -239,10 +244,10 @@ def _in_request_order(
 
 
 def _conflict(where: str, message_uuid: str) -> ConflictError:
-    return ConflictError(f"{where}message_uuid {message_uuid} was stored with other content or in another session")
+    return ConflictError(
+        f"{where}message_uuid {message_uuid} was stored with other content or in another session"
+    )
 
 
 def _not_found(dialogue_id: int) -> NotFoundError:
     return NotFoundError(f"there is no dialogue {dialogue_id}")
-
-

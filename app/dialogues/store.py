@@ -13,9 +13,8 @@ from app.dialogues.records import (
     UNSET,
     Dialogue,
     DialogueChange,
-    EmbeddingStatus,
-    Kind,
     Position,
+    PreparedDialogue,
     Role,
     Session,
     SessionOverview,
@@ -25,27 +24,6 @@ DIALOGUE_COLUMNS = (
     "d.id, d.message_uuid, d.user_id, d.group_id, d.role, d.content, d.sender_name, d.qq_message_id,"
     " d.token_count, d.score, d.expires_at, d.pinned, d.kind, d.outdated, d.embedding_status, d.created_at"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedDialogue:
-    """A message with everything that is computed before it is written."""
-
-    message_uuid: str
-    session: Session
-    role: Role
-    content: str
-    sender_name: str | None
-    message_id: int | None
-    score: int | None
-    expires_at: datetime | None
-    pinned: bool
-    kind: Kind
-    created_at: datetime
-    written_hash: int
-    token_count: int
-    terms: bytes
-    live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +64,8 @@ _INSERT = text(
             CAST(:created_ats AS timestamptz[]), CAST(:hashes AS bigint[]), CAST(:token_counts AS int[]),
             CAST(:terms AS varbit[])
         ) WITH ORDINALITY AS t (message_uuid, user_id, group_id, chat_type, role, content, sender_name,
-            qq_message_id, score, expires_at, pinned, kind, created_at, written_hash, token_count, terms, place)
+            qq_message_id, score, expires_at, pinned, kind, created_at, written_hash, token_count, terms,
+            place)
     ), d AS (
         INSERT INTO dialogues (namespace, message_uuid, user_id, group_id, chat_type, role, content,
             sender_name, qq_message_id, score, expires_at, pinned, kind, created_at, stored_at, written_hash,
@@ -437,39 +416,5 @@ async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime
 
 
 def read_dialogue(row: Row[Any]) -> Dialogue:
-    """A message from a row that begins with `DIALOGUE_COLUMNS`."""
-    (
-        id_,
-        uuid,
-        user,
-        group,
-        role,
-        content,
-        sender,
-        message,
-        tokens,
-        score,
-        expires,
-        pinned,
-        kind,
-        outdated,
-    ) = row[:14]
-    status: EmbeddingStatus = row[14]
-    return Dialogue(
-        id_,
-        uuid,
-        user,
-        group,
-        role,
-        content,
-        sender,
-        message,
-        tokens,
-        score,
-        expires,
-        pinned,
-        kind,
-        outdated,
-        status,
-        row[15],
-    )
+    """A message from a row that begins with `DIALOGUE_COLUMNS`, in the order of `Dialogue`'s fields."""
+    return Dialogue(*tuple(row)[:16])

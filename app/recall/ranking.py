@@ -8,15 +8,13 @@
 Source of the parts and their weights: docs/retrieval.md, measured on conversations with labelled evidence.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from app.dialogues.records import Dialogue
 from app.recall.lexical import bm25_scores
-from app.recall.records import Explanation, Mode
-from app.recall.store import Candidate
+from app.recall.records import Candidate, Explanation, Mode
 
 VECTOR_WEIGHT = 0.5
 SMOOTHING = 0.3
@@ -55,9 +53,9 @@ def rank(
     terms: Mapping[str, float],
     mode: Mode,
     time_range: tuple[datetime, datetime] | None,
-    neighbours: Mapping[int, Sequence[int]],
+    beside: Mapping[int, Collection[int]],
     decay_of: Callable[[Dialogue], float],
-    terms_of: Callable[[Dialogue], Counter[str]],
+    terms_of: Callable[[Dialogue], Mapping[str, int]],
 ) -> list[Ranked]:
     """The candidates, best first; of two equally relevant ones the newer.
 
@@ -66,14 +64,16 @@ def rank(
         terms: the query's terms and their weights.
         mode: which sides have a say.
         time_range: half open; messages in it are preferred, unless none is in it.
-        neighbours: which candidates (by message id) stand right before and after each in its conversation.
+        beside: which candidates (by message id) stand right before and after each in its conversation.
         decay_of: a message's decay, in [0, 1].
         terms_of: a message's terms and how often each occurs.
     """
     if not candidates:
         return []
     lexical = (
-        bm25_scores(terms, [terms_of(one.dialogue) for one in candidates]) if terms else [0.0] * len(candidates)
+        bm25_scores(terms, [terms_of(one.dialogue) for one in candidates])
+        if terms
+        else [0.0] * len(candidates)
     )
     lexical_side = _rescale_lexical(lexical)
     vector_side = _rescale_similarities([one.similarity for one in candidates])
@@ -88,8 +88,8 @@ def rank(
     highest *= 1 + SMOOTHING
     ranked = []
     for place, one in enumerate(candidates):
-        beside = [own[places[near]] for near in neighbours.get(one.dialogue.id, ()) if near in places]
-        smoothed = SMOOTHING * max(0.0, *beside, 0.0)
+        near_own = [own[places[near]] for near in beside.get(one.dialogue.id, ()) if near in places]
+        smoothed = SMOOTHING * max(0.0, *near_own, 0.0)
         decay = decay_of(one.dialogue)
         relevance = max(0.0, own[place] + smoothed) / highest * decay
         ranked.append(

@@ -44,6 +44,28 @@ class SearchQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message that may matter.
+
+    Attributes:
+        similarity: cosine, -1 to 1; None where the message has no vector of the query's model.
+        eligible: it passes the query's filters, so it may be an anchor.
+    """
+
+    dialogue: Dialogue
+    similarity: float | None
+    eligible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """The messages around a hit, in order; the hit itself is among them."""
+
+    dialogue_id: int
+    around: list[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """How the relevance of a hit came about; None where a side has no say."""
 

@@ -23,11 +23,12 @@ from app.recall import store
 from app.recall.decay import decay, resists_decay
 from app.recall.lexical import query_terms
 from app.recall.lines import memory_block, memory_line
+from app.recall.neighbourhoods import adjacent, windows
 from app.recall.ranking import Ranked, rank
-from app.recall.records import Memory, SearchQuery, SearchResult
+from app.recall.records import Candidate, Memory, SearchQuery, SearchResult
 from app.recall.relative_time import absolute_time, relative_time
 from app.recall.selection import Chosen, select
-from app.recall.store import Candidate, Probe
+from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
 from app.telemetry import Metrics, get_logger
 
@@ -48,6 +49,14 @@ class DecayRule:
     grace_days: float
     horizon_days: float
     floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What may be an anchor, best first, and the messages around each that may."""
+
+    ranked: list[Ranked]
+    windows: dict[int, list[Dialogue]]
 
 
 class RecallService:
@@ -77,20 +86,27 @@ class RecallService:
         """
         started = monotonic_s()
         vector, degraded = await self._embed(query)
-        terms = query_terms(query.query) if query.mode != "vector" or degraded else {}
-        probe = Probe(
-            vector=vector,
-            model_id=self._model_id,
-            signature=signature(terms) if terms else None,
-            term_count=len(terms),
-        )
         if degraded:
-            query = replace(query, mode="keyword", min_similarity=None)
+            query = _by_words(query)
+        terms = query_terms(query.query) if query.mode != "vector" else {}
+        probe = _probe(vector, self._model_id, terms)
         time_range = read_time_range(query.query, now=query.now.astimezone(query.zone), zone=query.zone)
-        ranked, windows, degraded_late = await self._find(namespace, query, probe, terms, time_range)
-        result = self._answer(
-            query, ranked, windows, time_range=time_range, degraded=degraded or degraded_late
-        )
+        try:
+            found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
+        except DBAPIError as error:
+            if probe.vector is None or not isinstance(
+                error.orig.__cause__ if error.orig else None, DataError
+            ):
+                raise
+            # The column holds vectors of another width: somebody has switched the model under us.
+            log.warning(
+                "vectors have another width: restart with their model, or run temporal-memory reembed"
+            )
+            query, degraded = _by_words(query), True
+            terms = query_terms(query.query)
+            probe = _probe(None, self._model_id, terms)
+            found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
+        result = self._answer(query, found, time_range=time_range, degraded=degraded)
         self._metrics.search_duration.observe(monotonic_s() - started)
         return result
 
@@ -100,7 +116,7 @@ class RecallService:
             return await store.read_last_message_at(session, namespace, query)
 
     async def _embed(self, query: SearchQuery) -> tuple[Vector | None, bool]:
-        """The query's vector (None where no vector side is wanted, or can be had), and whether that failed."""
+        """The query's vector (None: no vector side is wanted, or can be had), and whether that failed."""
         if query.mode == "keyword":
             return None, False
         try:
@@ -115,35 +131,45 @@ class RecallService:
         namespace: str,
         query: SearchQuery,
         probe: Probe,
+        *,
         terms: dict[str, float],
         time_range: TimeRange | None,
-    ) -> tuple[list[Ranked], dict[int, list[Dialogue]], bool]:
+    ) -> _Found:
         preferred = (time_range.since, time_range.until) if time_range else None
-        try:
-            found = await self._candidates(namespace, query, probe, preferred)
-            order = partial(
-                self._rank, query=query, terms=terms, preferred=preferred, terms_of=_remembered_terms()
+        order = partial(
+            self._rank, query=query, terms=terms, preferred=preferred, terms_of=_remembered_terms()
+        )
+        found = await self._candidates(namespace, query, probe, preferred=preferred)
+        best = order(found, beside={})[: max(_LOOK_AROUND, query.top_n)]
+        async with self._database.read() as session:
+            hoods = await store.find_neighbours(
+                session,
+                namespace,
+                query,
+                probe,
+                hits=[one.dialogue for one in best],
+                radius=query.window_size + 1,
             )
-            best = order(found, neighbours={})[: max(_LOOK_AROUND, query.top_n)]
-            return *(await self._with_neighbours(namespace, query, probe, best, found, order)), False
-        except DBAPIError as error:
-            if probe.vector is None or not isinstance(error.orig.__cause__ if error.orig else None, DataError):
-                raise
-            # The column holds vectors of another width: somebody has switched the model under us.
-            log.error("the database holds vectors of another width: restart with its model, or reembed")
-            plain = replace(probe, vector=None)
-            query = replace(query, mode="keyword", min_similarity=None)
-            return *(await self._find(namespace, query, plain, terms, time_range))[:2], True
+        everything = {one.dialogue.id: one for hood in hoods for one in hood.around}
+        everything |= {one.dialogue.id: one for one in found}
+        ranked = order(list(everything.values()), beside=adjacent(hoods))
+        return _Found(
+            [one for one in ranked if _may_be_anchor(one, query)],
+            windows(hoods, window_size=query.window_size),
+        )
 
     async def _candidates(
-        self, namespace: str, query: SearchQuery, probe: Probe, preferred: tuple[datetime, datetime] | None
+        self, namespace: str, query: SearchQuery, probe: Probe, *, preferred: tuple[datetime, datetime] | None
     ) -> list[Candidate]:
-        find = partial(
-            store.find_candidates, namespace=namespace, query=query, probe=probe, preferred=preferred
-        )
         limit = max(_CANDIDATES, query.top_n * 4)
-        async with self._database.read() as session:
-            found = await find(session, limit=limit)
+
+        async def find() -> list[Candidate]:
+            async with self._database.read() as session:
+                return await store.find_candidates(
+                    session, namespace, query, probe, limit=limit, preferred=preferred
+                )
+
+        found = await find()
         pending = [one.dialogue.id for one in found if one.dialogue.embedding_status == "pending"]
         # Read your writes: what was posted a moment ago is embedded first, if that does not take too long.
         if (
@@ -151,56 +177,8 @@ class RecallService:
             and probe.vector is not None
             and await self._pipeline.embed_now(pending, patience_s=_PENDING_PATIENCE_S)
         ):
-            async with self._database.read() as session:
-                found = await find(session, limit=limit)
+            found = await find()
         return found
-
-    async def _with_neighbours(self, namespace, query, probe, best, found, order):  # type: ignore[no-untyped-def]
-        radius = query.window_size + 1
-        async with self._database.read() as session:
-            around = await store.find_neighbours(
-                session, namespace, query, probe, hits=[one.dialogue for one in best], radius=radius
-            )
-        everything = {one.dialogue.id: one for one in found}
-        beside: dict[int, list[int]] = {}
-        rows: dict[int, list[Dialogue]] = {}
-        for hood in around:
-            ids = [one.dialogue.id for one in hood.around]
-            rows[hood.dialogue_id] = [one.dialogue for one in hood.around]
-            for one in hood.around:
-                everything.setdefault(one.dialogue.id, one)
-            for before, after in zip(ids, ids[1:], strict=False):
-                beside.setdefault(before, []).append(after)
-                beside.setdefault(after, []).append(before)
-        ranked = order(list(everything.values()), neighbours=beside)
-        return [one for one in ranked if self._may_be_anchor(one, query)], self._windows(rows, query)
-
-    @staticmethod
-    def _windows(rows: dict[int, list[Dialogue]], query: SearchQuery) -> dict[int, list[Dialogue]]:
-        """Each message's window, cut from the neighbourhoods that hold it whole."""
-        windows: dict[int, list[Dialogue]] = {}
-        for hit, around in rows.items():
-            ids = [one.id for one in around]
-            middle = ids.index(hit) if hit in ids else None
-            if middle is None:
-                continue
-            for place in (middle, middle - 1, middle + 1):
-                if 0 <= place < len(around) and (place == middle or ids[place] not in rows):
-                    low = max(0, place - query.window_size)
-                    windows[ids[place]] = around[low : place + query.window_size + 1]
-        return windows
-
-    @staticmethod
-    def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-        if not one.candidate.eligible:
-            return False
-        if query.mode == "keyword":
-            return one.lexical > 0
-        if query.mode == "vector":
-            return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
-        if query.min_similarity is None:
-            return True
-        return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
 
     def _rank(
         self,
@@ -209,7 +187,7 @@ class RecallService:
         query: SearchQuery,
         terms: dict[str, float],
         preferred: tuple[datetime, datetime] | None,
-        neighbours: dict[int, list[int]],
+        beside: dict[int, set[int]],
         terms_of: Callable[[Dialogue], Counter[str]],
     ) -> list[Ranked]:
         return rank(
@@ -217,27 +195,22 @@ class RecallService:
             terms=terms,
             mode=query.mode,
             time_range=preferred,
-            neighbours=neighbours,
+            beside=beside,
             decay_of=partial(self._decay, query=query),
             terms_of=terms_of,
         )
 
     def _decay(self, dialogue: Dialogue, query: SearchQuery) -> float:
-        if not query.decay or resists_decay(
-            score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind
-        ):
+        if not query.decay or resists_decay(score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind):
             return 1.0
         age_days = (query.now - dialogue.created_at).total_seconds() / _SECONDS_A_DAY
         rule = self._decay_rule
-        return decay(
-            age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor
-        )
+        return decay(age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor)
 
     def _answer(
         self,
         query: SearchQuery,
-        ranked: list[Ranked],
-        windows: dict[int, list[Dialogue]],
+        found: _Found,
         *,
         time_range: TimeRange | None,
         degraded: bool,
@@ -251,20 +224,20 @@ class RecallService:
             return lines[dialogue.id]
 
         selection = select(
-            ranked,
+            found.ranked,
             top_n=query.top_n,
-            windows=windows,
+            windows=found.windows,
             budget_tokens=query.budget_tokens,
             fill_budget=query.fill_budget,
             cost_of=lambda dialogue: write(dialogue)[1],
         )
         chosen, truncated = selection.chosen, selection.truncated
-        if not chosen and ranked and query.top_n and query.budget_tokens:
+        if not chosen and found.ranked and query.top_n and query.budget_tokens:
             # Not even the best hit fits whole: as much of it as does is worth more than nothing.
-            cut = _cut(ranked[0].dialogue, query)
+            cut = _cut(found.ranked[0].dialogue, query)
             if cut is not None:
                 lines[cut.id] = (_line(cut, query), query.budget_tokens)
-                chosen = [Chosen(cut, ranked[0], is_anchor=True)]
+                chosen = [Chosen(cut, found.ranked[0], is_anchor=True)]
         memories = [_memory(one, query, *write(one.dialogue)) for one in chosen]
         texts = [memory.line for memory in memories]
         return SearchResult(
@@ -277,6 +250,27 @@ class RecallService:
             time_range=time_range,
             degraded=degraded,
         )
+
+
+def _by_words(query: SearchQuery) -> SearchQuery:
+    return replace(query, mode="keyword", min_similarity=None)
+
+
+def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Probe:
+    return Probe(vector, model_id, signature(terms) if terms else None, len(terms))
+
+
+def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
+    if not one.candidate.eligible:
+        return False
+    if query.mode == "keyword":
+        return one.lexical > 0
+    if query.mode == "vector":
+        return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
+    if query.min_similarity is None:
+        return True
+    # What has no vector yet cannot be measured; its words speak for it.
+    return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
 
 
 def _remembered_terms() -> Callable[[Dialogue], Counter[str]]:

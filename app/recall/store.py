@@ -16,7 +16,7 @@ from app.clients.embedding import Vector
 from app.database.engine import ReadSession
 from app.dialogues.records import Dialogue
 from app.dialogues.store import DIALOGUE_COLUMNS, read_dialogue
-from app.recall.records import SearchQuery
+from app.recall.records import Candidate, Neighbourhood, SearchQuery
 
 _PENDING_AT_MOST = 256
 
@@ -36,28 +36,6 @@ class Probe:
     model_id: int
     signature: bytes | None
     term_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A message that may matter.
-
-    Attributes:
-        similarity: cosine, -1 to 1; None where the message has no vector of the query's model.
-        eligible: it passes the query's filters, so it may be an anchor.
-    """
-
-    dialogue: Dialogue
-    similarity: float | None
-    eligible: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """The messages around a hit, in order; the hit itself is among them."""
-
-    dialogue_id: int
-    around: list[Candidate]
 
 
 def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:

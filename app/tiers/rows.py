@@ -9,7 +9,7 @@ from app.database.rows import Row
 
 
 class WindowMessageRow(Row):
-    """A message of the conversation that is going on; a copy, so that the record may forget or never hold it."""
+    """A message of the conversation that is going on; a copy: the record may forget it, or never hold it."""
 
     __tablename__ = "window_messages"
 

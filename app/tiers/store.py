@@ -59,7 +59,7 @@ async def trim_windows(session: WriteSession, *, budget_tokens: int) -> int:
         ),
         {"budget": budget_tokens},
     )
-    return int(rows.rowcount)  # type: ignore[attr-defined]
+    return int(rows.rowcount)
 
 
 async def erase_window(session: WriteSession, namespace: str, of: Session | int) -> int:
@@ -68,4 +68,4 @@ async def erase_window(session: WriteSession, namespace: str, of: Session | int)
         text(f"DELETE FROM window_messages WHERE {erasure_condition(of)}"),
         {"namespace": namespace, **erasure_values(of)},
     )
-    return int(rows.rowcount)  # type: ignore[attr-defined]
+    return int(rows.rowcount)

@@ -1,0 +1,37 @@
+"""What stands beside what in a conversation. Pure."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from app.dialogues.records import Dialogue
+from app.recall.records import Neighbourhood
+
+
+def adjacent(hoods: Iterable[Neighbourhood]) -> dict[int, set[int]]:
+    """Which messages stand right before and after each, by id."""
+    beside: dict[int, set[int]] = {}
+    for hood in hoods:
+        for before, after in pairwise(one.dialogue.id for one in hood.around):
+            beside.setdefault(before, set()).add(after)
+            beside.setdefault(after, set()).add(before)
+    return beside
+
+
+def windows(hoods: Iterable[Neighbourhood], *, window_size: int) -> dict[int, list[Dialogue]]:
+    """The messages around each hit, and around the two beside it, which may have become anchors in its stead.
+
+    Args:
+        hoods: neighbourhoods that reach `window_size + 1` messages to either side of their hit.
+        window_size: messages to either side.
+    """
+    hoods = list(hoods)
+    found: dict[int, list[Dialogue]] = {}
+    for hood in hoods:
+        rows = [one.dialogue for one in hood.around]
+        middle = next((place for place, row in enumerate(rows) if row.id == hood.dialogue_id), None)
+        if middle is None:
+            continue
+        for place in (middle, middle - 1, middle + 1):
+            if 0 <= place < len(rows) and (place == middle or rows[place].id not in found):
+                found[rows[place].id] = rows[max(0, place - window_size) : place + window_size + 1]
+    return found
