@@ -12,7 +12,7 @@ from app.recall.stop_words import STOP_PAIRS, STOP_SIGNS, STOP_WORDS
 
 QUERY_TERMS_LIMIT: Final = 48
 
-_LONE_SIGN_WEIGHT: Final = 0.2
+_LONE_SIGN_WEIGHT: Final = 0.15
 _HALF_STOP_WEIGHT: Final = 0.5
 _PART_WEIGHT: Final = 0.5
 _STOP_WEIGHT: Final = 0.1
