@@ -38,6 +38,7 @@ def _prepare_one(new: NewDialogue, *, now: datetime) -> PreparedDialogue:
         expires_at=new.expires_at,
         pinned=new.pinned,
         kind=new.kind,
+        outdated=new.outdated,
         created_at=created_at,
         written_hash=written_hash(new.role, new.content),
         token_count=count_tokens(new.content),

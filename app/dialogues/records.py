@@ -62,6 +62,7 @@ class NewDialogue:
     expires_at: datetime | None = None
     pinned: bool = False
     kind: Kind = "chat"
+    outdated: bool = False
 
     @property
     def session(self) -> Session:

@@ -1,7 +1,7 @@
 """Writes, reads, edits and erases messages."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 
 from asyncpg import DeadlockDetectedError
@@ -11,6 +11,7 @@ from app.clock import Clock
 from app.database.engine import Database, WriteSession
 from app.dialogues import store
 from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.embedding_store import QueueFacts
 from app.dialogues.preparation import LIVE_WITHIN, prepare, text_signature
 from app.dialogues.records import (
     UNSET,
@@ -26,10 +27,12 @@ from app.dialogues.records import (
 )
 from app.dialogues.store import Counts, ExistingDialogue
 from app.dialogues.tokens import count_tokens
+from app.dialogues.transfer_store import ExportScope, read_export_page
 from app.errors import ConflictError, NotFoundError, UnavailableError
 
 _WRITE_TRIES = 5
 _IN_THREAD_ABOVE_CHARS = 20_000
+_EXPORT_PAGE = 1000
 
 
 class DialogueService:
@@ -136,6 +139,25 @@ class DialogueService:
         last = page[-1] if len(found) > limit else None
         return Page(page, Position(last.created_at, last.id) if last else None)
 
+    async def export(
+        self, namespace: str, scope: ExportScope, *, page_size: int = _EXPORT_PAGE
+    ) -> AsyncIterator[list[Dialogue]]:
+        """All messages in the scope by (session, `created_at`, `id`), a page at a time, each read by itself."""
+        after: Dialogue | None = None
+        while True:
+            async with self._database.read() as session:
+                page = await read_export_page(
+                    session, namespace, scope, after=after, limit=page_size, now=self._clock()
+                )
+            if not page:
+                return
+            yield page
+            after = page[-1]
+
+    async def queue_facts(self) -> QueueFacts:
+        """How many messages wait for their vector, in all namespaces."""
+        return await self._embedding.queue_facts()
+
     async def stats(self, namespace: str) -> Counts:
         """The namespace's record in numbers."""
         async with self._database.read() as session:
@@ -237,10 +259,20 @@ def _in_request_order(
     stored = []
     for place, item in enumerate(prepared):
         existing, created = found[item.message_uuid]
-        if existing.written_hash != item.written_hash or existing.dialogue.session != item.session:
+        if not _same_message(existing, item):
             raise _conflict(name(place), item.message_uuid)
         stored.append(Stored(existing.dialogue, created and first_places[item.message_uuid] == place))
     return stored
+
+
+def _same_message(existing: ExistingDialogue, given: PreparedDialogue) -> bool:
+    """Whether this is what was written first, or what stands there after an edit: an export holds the latter."""
+    stored = existing.dialogue
+    same_text = existing.written_hash == given.written_hash or (stored.role, stored.content) == (
+        given.role,
+        given.content,
+    )
+    return same_text and stored.session == given.session
 
 
 def _conflict(where: str, message_uuid: str) -> ConflictError:

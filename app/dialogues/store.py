@@ -61,18 +61,18 @@ _INSERT = text(
             CAST(:chat_types AS text[]), CAST(:roles AS text[]), CAST(:contents AS text[]),
             CAST(:sender_names AS text[]), CAST(:message_ids AS bigint[]), CAST(:scores AS int[]),
             CAST(:expires_ats AS timestamptz[]), CAST(:pinneds AS boolean[]), CAST(:kinds AS text[]),
-            CAST(:created_ats AS timestamptz[]), CAST(:hashes AS bigint[]), CAST(:token_counts AS int[]),
-            CAST(:terms AS varbit[])
+            CAST(:outdateds AS boolean[]), CAST(:created_ats AS timestamptz[]), CAST(:hashes AS bigint[]),
+            CAST(:token_counts AS int[]), CAST(:terms AS varbit[])
         ) WITH ORDINALITY AS t (message_uuid, user_id, group_id, chat_type, role, content, sender_name,
-            qq_message_id, score, expires_at, pinned, kind, created_at, written_hash, token_count, terms,
-            place)
+            qq_message_id, score, expires_at, pinned, kind, outdated, created_at, written_hash, token_count,
+            terms, place)
     ), d AS (
         INSERT INTO dialogues (namespace, message_uuid, user_id, group_id, chat_type, role, content,
-            sender_name, qq_message_id, score, expires_at, pinned, kind, created_at, stored_at, written_hash,
-            token_count, terms)
+            sender_name, qq_message_id, score, expires_at, pinned, kind, outdated, created_at, stored_at,
+            written_hash, token_count, terms)
         SELECT :namespace, message_uuid, user_id, group_id, chat_type, role, content, sender_name,
-            qq_message_id, score, expires_at, pinned, kind, created_at, :now, written_hash, token_count,
-            terms::bit(512)
+            qq_message_id, score, expires_at, pinned, kind, outdated, created_at, :now,
+            written_hash, token_count, terms::bit(512)
         FROM given ORDER BY place
         ON CONFLICT (namespace, message_uuid) DO NOTHING
         RETURNING *
@@ -120,6 +120,7 @@ async def insert_dialogues(
             "expires_ats": [item.expires_at for item in prepared],
             "pinneds": [item.pinned for item in prepared],
             "kinds": [item.kind for item in prepared],
+            "outdateds": [item.outdated for item in prepared],
             "created_ats": [item.created_at for item in prepared],
             "hashes": [item.written_hash for item in prepared],
             "token_counts": [item.token_count for item in prepared],
