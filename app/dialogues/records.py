@@ -83,6 +83,7 @@ class PreparedDialogue:
     expires_at: datetime | None
     pinned: bool
     kind: Kind
+    outdated: bool
     created_at: datetime
     written_hash: int
     token_count: int

@@ -142,7 +142,7 @@ class DialogueService:
     async def export(
         self, namespace: str, scope: ExportScope, *, page_size: int = _EXPORT_PAGE
     ) -> AsyncIterator[list[Dialogue]]:
-        """All messages in the scope by (session, `created_at`, `id`), a page at a time, each read by itself."""
+        """All messages in the scope by (session, `created_at`, `id`), a page at a time."""
         after: Dialogue | None = None
         while True:
             async with self._database.read() as session:
@@ -266,7 +266,7 @@ def _in_request_order(
 
 
 def _same_message(existing: ExistingDialogue, given: PreparedDialogue) -> bool:
-    """Whether this is what was written first, or what stands there after an edit: an export holds the latter."""
+    """Whether this is what was written first, or, as an export holds it, what an edit left there."""
     stored = existing.dialogue
     same_text = existing.written_hash == given.written_hash or (stored.role, stored.content) == (
         given.role,

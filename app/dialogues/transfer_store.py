@@ -28,7 +28,7 @@ async def read_export_page(
     limit: int,
     now: datetime,
 ) -> list[Dialogue]:
-    """Unexpired messages by (session, `created_at`, `id`), private sessions at group 0, from after one of them."""
+    """Unexpired messages by (session, `created_at`, `id`), private sessions as group 0, after one of them."""
     conditions = ["d.namespace = :namespace", "(d.expires_at IS NULL OR d.expires_at > :now)"]
     values: dict[str, Any] = {"namespace": namespace, "now": now, "limit": limit}
     if scope.user_id is not None:
