@@ -239,7 +239,7 @@ async def _install_vector(connection: asyncpg.Connection, facts: asyncpg.Record)
             f"postgresql-{facts['server_major']}-pgvector; Docker: image "
             f"pgvector/pgvector:pg{facts['server_major']}), or unset DATABASE_URL."
         )
-    _check_vector_version(available, mend="install a newer one on the server")
+    _check_vector_version(available, mend="install a newer one on the server.")
     try:
         async with connection.transaction():
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -258,7 +258,7 @@ def _check_vector(facts: asyncpg.Record) -> None:
     mend = (
         "as a superuser run ALTER EXTENSION vector UPDATE;"
         if updatable
-        else "install a newer one on the server"
+        else "install a newer one on the server."
     )
     _check_vector_version(facts["vector_installed"], mend=mend)
     if not facts["vector_visible"]:
@@ -271,7 +271,7 @@ def _check_vector(facts: asyncpg.Record) -> None:
 def _check_vector_version(found: str, *, mend: str) -> None:
     if _version(found) < OLDEST_PGVECTOR:
         oldest = ".".join(map(str, OLDEST_PGVECTOR))
-        raise DatabaseSetupError(f"pgvector {found} is too old, {oldest} or newer is needed: {mend}.")
+        raise DatabaseSetupError(f"pgvector {found} is too old, {oldest} or newer is needed: {mend}")
 
 
 def _version(text: str) -> tuple[int, ...]:
