@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from app.api import cursors
@@ -81,9 +82,9 @@ class DialogueChangeRequest(BaseModel):
         json_schema_extra={"examples": [{"content": "我的新订单号是ORD654321", "pinned": True}]},
     )
 
-    content: Content | None = None
-    pinned: Flag | None = None
-    outdated: Flag | None = None
+    content: Content | SkipJsonSchema[None] = None
+    pinned: Flag | SkipJsonSchema[None] = None
+    outdated: Flag | SkipJsonSchema[None] = None
     expires_at: Time | None = None
     score: Annotated[int, whole(ge=0, le=100)] | None = None
 
@@ -257,9 +258,11 @@ async def change_dialogue(
         raise InvalidInputError(faults)
     if body.expires_at is not None:
         given["expires_at"] = at_zone(body.expires_at, options.zone)
-    return answer_json(
-        writer.dialogue(await services.dialogues.change(namespace, id, DialogueChange(**given)))
-    )
+    if given:
+        dialogue = await services.dialogues.change(namespace, id, DialogueChange(**given))
+    else:
+        dialogue = await services.dialogues.get(namespace, id)
+    return answer_json(writer.dialogue(dialogue))
 
 
 @router.delete("/dialogues/{id}", status_code=204, response_class=Response, responses=problems(404, 422))

@@ -25,6 +25,7 @@ MAX_TOKENS: Final = 131_072
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _FIRST_YEAR = 2000
+_NO_PRESENT_FROM_YEAR = 9000
 # 1e11 seconds is the year 5138, 1e11 milliseconds is 1973: no time from 2000 on can be mistaken.
 _FIRST_MILLISECONDS = 100_000_000_000
 _LAST_MILLISECONDS = 253_402_300_800_000
@@ -109,6 +110,14 @@ def read_time(value: object) -> datetime:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _from_number(value)
     raise ValueError(_NOT_A_TIME)
+
+
+def read_now(value: object) -> datetime:
+    """Like `read_time`, for a present: arithmetic with it must not run out of the calendar."""
+    written = read_time(value)
+    if written.year >= _NO_PRESENT_FROM_YEAR:
+        raise ValueError(f"must be before the year {_NO_PRESENT_FROM_YEAR}")
+    return written
 
 
 def read_query_time(value: object) -> datetime:
@@ -221,6 +230,12 @@ SESSION_KEY_SCHEMA: dict[str, Any] = {
     "pattern": r"^(-?[1-9][0-9]{0,17}:)?[1-9][0-9]{0,17}$",
     "description": "`user_id` in private, `group_id:user_id` in a group.",
 }
+_NOW = _TIME | {
+    "anyOf": [
+        {"type": "string", "format": "date-time"},
+        {"type": "number", "minimum": 946_684_800, "exclusiveMaximum": 221_845_392_000_000},
+    ]
+}
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
@@ -235,11 +250,18 @@ QueryGroupId = Annotated[int | None, PlainValidator(read_group_id), WithJsonSche
 DialogueId = Annotated[int, PlainValidator(read_int64), WithJsonSchema(_MESSAGE_ID)]
 
 Time = Annotated[datetime, PlainValidator(read_time), WithJsonSchema(_TIME)]
+Now = Annotated[datetime, PlainValidator(read_now), WithJsonSchema(_NOW)]
 QueryTime = Annotated[datetime, PlainValidator(read_query_time), WithJsonSchema(_TIME)]
 Zone = Annotated[
     ZoneInfo,
     PlainValidator(read_zone),
-    WithJsonSchema({"type": "string", "description": "An IANA time zone such as Asia/Shanghai."}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{_ZONE.pattern}$",
+            "description": "An IANA time zone such as Asia/Shanghai.",
+        }
+    ),
 ]
 
 Content = Annotated[

@@ -13,6 +13,7 @@ from app.api.fields import (
     MAX_TOKENS,
     Flag,
     GroupId,
+    Now,
     Persona,
     Query,
     ShortText,
@@ -74,7 +75,7 @@ class SearchRequest(BaseModel):
     timezone: Zone | None = Field(
         default=None, description="Zone of the lines and of time words. Default: the setting TIMEZONE."
     )
-    now: Time | None = Field(
+    now: Now | None = Field(
         default=None, description="Default: the clock. Everything relative is computed from it."
     )
     explain: Flag = Field(default=False, description="Add each side's scores to the memories.")

@@ -143,6 +143,8 @@ async def test_a_change_changes_what_it_names(live_service: Live) -> None:
     assert (body["content"], body["outdated"], body["score"]) == ("新内容", True, None)
     assert body["expires_at"] == stored["expires_at"]
     assert (await live_service.client.patch(path, json={"expires_at": None})).json()["expires_at"] is None
+    unchanged = await live_service.client.patch(path, json={})
+    assert (unchanged.status_code, unchanged.json()["content"]) == (200, "新内容")
     for bad in ({"content": None}, {"pinned": None}, {"user_id": 1}, {"content": " "}):
         assert (await live_service.client.patch(path, json=bad)).status_code == 422
     assert (await live_service.client.patch("/dialogues/999999", json={"score": 1})).status_code == 404
@@ -185,6 +187,21 @@ async def test_a_search_of_nothing_is_an_empty_list(live_service: Live) -> None:
     body = fit("SearchReply", answer.json())
     assert (answer.status_code, body["memories"], body["degraded"]) == (200, [], False)
     assert "explain" not in str(body["memories"])
+
+
+async def test_a_search_may_ask_from_the_ends_of_the_calendar(live_service: Live) -> None:
+    await add(live_service, "订单", expires_at="9999-12-31T23:59:59Z")
+    for times in (
+        {"now": "8999-12-31T23:59:59Z"},
+        {"now": "2000-01-01", "timezone": "Pacific/Kiritimati"},
+        {"since": "2000-01-01", "until": "9999-12-31T23:59:59.999999Z"},
+        {"since": "9999-12-31T23:59:59-12:00", "until": "2000-01-01"},
+    ):
+        for path, shape in (("/memory/search", "SearchReply"), ("/memory/prompt", "PromptReply")):
+            body = {"user_id": 123456789, "query": "昨天的订单", **times}
+            answer = await live_service.client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            fit(shape, answer.json())
 
 
 async def test_a_prompt_is_ready_to_send(live_service: Live) -> None:
