@@ -120,7 +120,8 @@ def configure_logging(*, level: str, json_lines: bool | None = None) -> None:
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers = []
-        logger.propagate = True
+        # The server's own access lines hold whole addresses, user ids included; ours name the route.
+        logger.propagate = name != "uvicorn.access"
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
