@@ -208,7 +208,7 @@ class RemoteEmbeddingModel:
             The answer, or the fault if the provider says that the input is wrong.
         """
         deadline_s = monotonic_s() + self._timeout_s
-        backoff_s = _FIRST_BACKOFF_S
+        backoff_s = _FIRST_BACKOFF_S * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
         while True:
             started_s = self._gate.enter()
             try:
@@ -220,7 +220,6 @@ class RemoteEmbeddingModel:
             except ProviderError as error:
                 if error.retry_after_s is not None:
                     raise
-                backoff_s *= 2 * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
                 retries -= 1
                 if retries < 0 or monotonic_s() + backoff_s >= deadline_s:
                     first_s, limit_s = _FAILED_PAUSE_S
@@ -228,6 +227,7 @@ class RemoteEmbeddingModel:
                         error, started_s=started_s, first_s=first_s, limit_s=limit_s
                     ) from None
                 await asyncio.sleep(backoff_s)
+                backoff_s *= 2 * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
             else:
                 self._gate.succeed(started_s)
                 return answer

@@ -15,7 +15,7 @@ POST /_control  {…}  replaces the faults; an empty object removes them:
   delay_s        seconds before every answer
   drip_s         the answer comes byte by byte, with this pause between bytes
   hang_up        number of next requests whose connection is closed without an answer
-  answer         "nan", "zero", "null", "strings", "wrong_width", "base64", "integers": what stands for a vector;
+  answer         "nan", "zero", "null", "strings", "wrong_width", "base64", "integers": what a vector becomes;
                  "shuffled", "no_index", "missing", "duplicate_index": what is done to the list of vectors;
                  "garbage", "empty", "huge": what the whole answer is
   answer_for     only vectors of texts that contain this are spoilt
@@ -40,7 +40,7 @@ _NATIVE_DIMENSIONS = {"qwen3-embedding-0.6b": 1024, "bge-m3": 1024, "bge-large-z
 _MAX_TOKENS = {"bge-large-zh-v1.5": 512, "bge-m3": 8192}
 _QUERY = re.compile(r"\AInstruct: [^\n]+\nQuery:")
 _TERM = re.compile(r"[a-z0-9]+|[\u3400-\u9fff]+")
-_HUGE_BYTES = 200_000_000
+_HUGE_BYTES = 20_000_000
 
 
 def embed(text: str, dimensions: int) -> list[float]:
@@ -106,6 +106,7 @@ class _RefusedError(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: 40 ms of waiting for an acknowledgement
     state: ClassVar[_State]
     key: ClassVar[str | None]
 
