@@ -53,6 +53,12 @@ _SHORTEST_CUT_CHARS: Final = 64
 _log = get_logger(__name__)
 
 
+class _InternalServerError(ProviderBusyError):
+    def __init__(self, message: str, fault: ProviderFault) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
 class RemoteEmbeddingModel:
     """A provider's model.
 
@@ -154,8 +160,11 @@ class RemoteEmbeddingModel:
             self.batch_size = limit
             _log.warning("embedding_batch_size_reduced", batch_size=limit, reason=str(answer))
             return await self._embed(texts, retries=retries, trusted=trusted)
-        if not trusted and await self._check_request(answer, retries=retries):
-            return await self._embed(texts, retries=retries, trusted=True)
+        if not trusted:
+            mended = await self._check_request(answer, retries=retries)
+            # A 500 may still have been chance: a single text is blamed for it after a second round only.
+            if mended or (len(texts) == 1 and answer.status == _SERVER_ERRORS):
+                return await self._embed(texts, retries=retries, trusted=True)
         if len(texts) > 1:
             return await self._embed_parts(texts, (len(texts) + 1) // 2, retries=retries, trusted=True)
         return [await self._embed_shortened(texts[0], answer, retries=retries)]
@@ -205,7 +214,8 @@ class RemoteEmbeddingModel:
         """Send one batch, again after a short while if it fails for a reason that may pass.
 
         Returns:
-            The answer, or the fault if the provider says that the input is wrong.
+            The answer, or the fault if the input may be to blame: the provider says so, or it answers 500
+            again and again, as some do to a text that they cannot read.
         """
         deadline_s = monotonic_s() + self._timeout_s
         backoff_s = _FIRST_BACKOFF_S * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
@@ -215,13 +225,13 @@ class RemoteEmbeddingModel:
                 answer = await self._measured_call(
                     texts, started_s=started_s, timeout_s=deadline_s - monotonic_s()
                 )
-            except ProviderDeniedError:
-                raise
             except ProviderError as error:
-                if error.retry_after_s is not None:
+                if error.retry_after_s is not None:  # the gate is closed
                     raise
                 retries -= 1
                 if retries < 0 or monotonic_s() + backoff_s >= deadline_s:
+                    if isinstance(error, _InternalServerError) and texts != [_HARMLESS_TEXT]:
+                        return error.fault
                     first_s, limit_s = _FAILED_PAUSE_S
                     raise self._gate.fail(
                         error, started_s=started_s, first_s=first_s, limit_s=limit_s
@@ -280,7 +290,9 @@ class RemoteEmbeddingModel:
             return self._gate.fail(error, started_s=started_s, first_s=first_s, limit_s=limit_s)
         if fault.status in _TIMEOUT_STATUSES:
             return ProviderTimeoutError(message)
-        if fault.status >= _SERVER_ERRORS or fault.status in _TRANSIENT_STATUSES:
+        if fault.status == _SERVER_ERRORS:
+            return _InternalServerError(message, fault)
+        if fault.status > _SERVER_ERRORS or fault.status in _TRANSIENT_STATUSES:
             return ProviderBusyError(message)
         return self._denied(fault, started_s=started_s)
 

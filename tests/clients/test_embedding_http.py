@@ -195,6 +195,26 @@ async def test_only_the_poison_is_rejected(
     assert model.batch_size == 32
 
 
+async def test_a_text_that_the_provider_fails_on_does_not_hold_up_the_others(
+    model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider
+) -> None:
+    embedding_provider.control(reject=["毒"], reject_status=500)
+    good, spoilt = await model.embed_documents(["好的", "有毒"])
+    assert is_vector_of(good, "好的")
+    assert isinstance(spoilt, ProviderRejectedError)
+    [alone] = await model.embed_documents(["有毒"])
+    assert isinstance(alone, ProviderRejectedError)
+
+
+async def test_when_the_provider_fails_on_everything_no_text_is_blamed(
+    model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider
+) -> None:
+    embedding_provider.control(fail=[{"status": 500, "times": None, "text": "oops"}])
+    with pytest.raises(ProviderBusyError, match="oops"):
+        await model.embed_documents(TEXTS)
+    assert embedding_provider.requests()["count"] <= 6
+
+
 async def test_a_text_that_is_too_long_is_embedded_by_its_beginning(
     open_model: Opener, embedding_provider: EmbeddingProvider
 ) -> None:

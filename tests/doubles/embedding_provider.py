@@ -10,7 +10,8 @@ real one: the key, 32 inputs a request (413), no blank input (400), the token li
 POST /_control  {…}  replaces the faults; an empty object removes them:
   fail           list of {"status", "times" (default 1, null: for ever), "body" (JSON), "text" (instead of
                  body), "headers"}: answers to the next requests
-  reject         texts that contain one of these strings: the request is a 400, code 20015
+  reject         texts that contain one of these strings: the request is refused, code 20015
+  reject_status  with this status instead of 400
   max_batch      instead of 32
   delay_s        seconds before every answer
   drip_s         the answer comes byte by byte, with this pause between bytes
@@ -240,7 +241,8 @@ def _check_inputs(texts: list[str], faults: dict[str, Any], *, max_tokens: int) 
         if not text.strip():
             raise _RefusedError(400, _parameter_error("The parameter is invalid. input must not be empty."))
         if any(poison in text for poison in faults.get("reject", [])):
-            raise _RefusedError(400, _parameter_error("The parameter is invalid. Please check again."))
+            body = _parameter_error("The parameter is invalid. Please check again.")
+            raise _RefusedError(faults.get("reject_status", 400), body)
         if len(text) >= max_tokens:
             message = f"input must have less than {max_tokens} tokens"
             raise _RefusedError(413, {"message": message, "code": 413, "type": "Validation"})
