@@ -15,6 +15,7 @@ from app.database.migrations import MigrationOptions, migrate, newest_revision
 from app.database.preflight import check_database, normalise_url
 from app.dialogues import embedding_store
 from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.reembedding import Reembedding
 from app.dialogues.service import DialogueService
 from app.dialogues.tokens import load_tokenizer
 from app.errors import DatabaseSetupError
@@ -40,6 +41,7 @@ class Services:
     metrics: Metrics
     dialogues: DialogueService
     sessions: SessionService
+    embedder: CachedEmbedder
     recall: RecallService
     prompts: PromptService
     health: HealthService
@@ -77,7 +79,7 @@ async def open_services(
             database=database,
             embedder=embedder,
             model_id=model_id,
-            workers=1 if settings.embedding.offline else settings.embedding.concurrency,
+            workers=_embedding_workers(settings.embedding),
         )
         sessions = SessionService(database=database, hot_window_tokens=settings.tiers.hot_window_tokens)
         recall = RecallService(
@@ -99,6 +101,7 @@ async def open_services(
             metrics=metrics,
             dialogues=DialogueService(database=database, embedding=pipeline, clock=clock),
             sessions=sessions,
+            embedder=embedder,
             recall=recall,
             prompts=PromptService(recall=recall, sessions=sessions),
             health=HealthService(
@@ -113,6 +116,40 @@ async def open_services(
         if background:
             await stack.enter_async_context(_running(pipeline.run(), sessions.run()))
         yield services
+
+
+@asynccontextmanager
+async def open_reembedding(settings: Settings) -> AsyncIterator[Reembedding]:
+    """Open what `temporal-memory reembed` works with, whatever model's vectors the database holds.
+
+    Raises:
+        StartupError: something cannot be opened; its text is one line that says what to do.
+    """
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(open_database_url(settings.database))
+        await migrate(_options(settings, url))
+        database = Database(
+            url,
+            pool_size=settings.database.pool_size,
+            transaction_pooler=settings.database.transaction_pooler,
+        )
+        stack.push_async_callback(database.aclose)
+        embedder = await open_embedder(settings.embedding, Metrics())
+        stack.push_async_callback(embedder.aclose)
+        yield Reembedding(
+            url=url, database=database, embedder=embedder, workers=_embedding_workers(settings.embedding)
+        )
+
+
+async def migrate_database(settings: Settings) -> str:
+    """Bring the database that is set to the schema of this version; the revision it is at then.
+
+    Raises:
+        StartupError: it cannot be opened, or cannot be used as it is.
+    """
+    async with open_database_url(settings.database) as url:
+        await migrate(_options(settings, url))
+    return newest_revision()
 
 
 @asynccontextmanager
@@ -147,6 +184,10 @@ async def open_embedder(settings: EmbeddingSettings, metrics: Metrics) -> Cached
     )
     await embedder.load()
     return embedder
+
+
+def _embedding_workers(settings: EmbeddingSettings) -> int:
+    return 1 if settings.offline else settings.concurrency
 
 
 def migration_options(settings: Settings) -> MigrationOptions:

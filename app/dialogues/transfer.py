@@ -9,7 +9,7 @@ import json
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, BinaryIO, Final
 from zoneinfo import ZoneInfo
@@ -172,8 +172,8 @@ class Namer:
         self._namespace = namespace
         self._seen: OrderedDict[bytes, int] = OrderedDict()
 
-    def name(self, new: NewDialogue) -> str:
-        """The name of the next message of the file."""
+    def named(self, new: NewDialogue) -> NewDialogue:
+        """The next message of the file, with a name."""
         time = new.created_at.isoformat(timespec="microseconds") if new.created_at else ""
         name = f"{self._namespace}\0{new.session.key}\0{new.role}\0{time}\0{new.content}"
         base = uuid.uuid5(_IMPORTED, name)
@@ -181,7 +181,7 @@ class Namer:
         self._seen[base.bytes] = occurrence + 1
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
-        return str(uuid.uuid5(base, str(occurrence)) if occurrence else base)
+        return replace(new, message_uuid=str(uuid.uuid5(base, str(occurrence)) if occurrence else base))
 
 
 def export_line(dialogue: Dialogue, zone: ZoneInfo) -> bytes:

@@ -1,0 +1,1 @@
+"""What the commands of `temporal-memory` do; `app.cli` reads their options."""
