@@ -1,5 +1,6 @@
 """Where the embedded PostgreSQL's programs are, and a copy of them that an unprivileged user can run."""
 
+import errno
 import importlib.util
 import os
 import re
@@ -57,6 +58,11 @@ def runnable_binaries(bin_dir: Path, *, account: Account | None) -> Path:
         if account is None:
             raise DatabaseSetupError(
                 f"The embedded PostgreSQL in {bin_dir} may not be run: {error}."
+            ) from error
+        if error.errno == errno.EPERM:
+            raise DatabaseSetupError(
+                f"PostgreSQL does not run as root, and root may not become user {account.uid} here: start as "
+                "an ordinary user, or set DATABASE_URL."
             ) from error
     else:
         return bin_dir

@@ -200,7 +200,8 @@ def _initialise(cluster: Cluster, *, durable: bool) -> None:
             )
         if ran.returncode != 0:
             lines = [line for line in ran.stderr.splitlines() if "error" in line.lower() or "FATAL" in line]
-            reason = (lines or ran.stderr.splitlines() or ["no message"])[-1].strip()
+            line = (lines or ran.stderr.splitlines() or ["no message"])[-1].strip()
+            reason = line.partition("] ")[2] or line
             raise DatabaseSetupError(
                 f"PostgreSQL's data directory {cluster.data} could not be made: {reason}"
             )

@@ -39,7 +39,8 @@ _LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 _RECOVERY_LIMIT_S = 3600.0
 _SILENCE_LIMIT_S = 15.0
 _CONNECT_LIMIT_S = 5.0
-_POLL_S = 0.02
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
 _PROGRESS_EVERY_S = 5.0
 
 _T = TypeVar("_T")
@@ -162,6 +163,7 @@ class EmbeddedPostgres:
         began = told = heard = monotonic_s()
         launched: int | None = None
         log_start = 0
+        pause_s = _FIRST_PAUSE_S
         while (answer := _run(self._ask)) is not _Answer.READY:
             now = monotonic_s()
             if now - began > _RECOVERY_LIMIT_S:
@@ -175,7 +177,9 @@ class EmbeddedPostgres:
                     "waiting for PostgreSQL", state=answer.value, waited_s=round(now - began), says=says
                 )
             if answer is _Answer.BUSY:
+                # Each question leaves a line in the server's log.
                 heard = now
+                pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
             elif launched is not None and not server_process.is_running(launched):
                 reason = server_process.last_words(log, since_bytes=log_start)
                 raise DatabaseSetupError(f"PostgreSQL did not start: {reason} (log: {log})")
@@ -190,7 +194,7 @@ class EmbeddedPostgres:
                 # Frozen, or its socket was deleted: it is of no use to anybody, and we hold the lock.
                 server_process.stop(self._cluster)
                 launched, heard = None, monotonic_s()
-            time.sleep(_POLL_S)
+            time.sleep(pause_s)
 
     async def _ask(self) -> _Answer:
         try:

@@ -119,6 +119,8 @@ def last_words(log: Path, *, since_bytes: int) -> str:
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return "no log"
+    # "The database system is starting up" and the like are answers to who asked too early, us above all.
+    lines = [line for line in lines if "FATAL:  the database system is " not in line]
     fatal = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
     line = (fatal or lines or ["no message"])[-1]
     return line.partition("] ")[2] or line

@@ -492,14 +492,13 @@ def test_a_large_log_keeps_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert log.read_text() == "the end.\nmore\n"
 
 
-def test_the_last_fatal_line_is_quoted_without_its_prefix(tmp_path: Path) -> None:
+def test_the_last_fatal_line_that_is_a_cause_is_quoted(tmp_path: Path) -> None:
     log = tmp_path / "postgres.log"
-    log.write_text("2026-01-01 UTC [1] FATAL:  old\n")
+    log.write_text("2026 UTC [1] FATAL:  old\n")
     since = log.stat().st_size
     with log.open("a") as file:
-        file.write(
-            "2026-01-01 UTC [2] FATAL:  no space\n2026-01-01 UTC [2] LOG:  database system is shut down\n"
-        )
+        file.write("2026 UTC [2] FATAL:  no space\n2026 UTC [2] LOG:  database system is shut down\n")
+        file.write("2026 UTC [3] FATAL:  the database system is starting up\n")
     assert server_process.last_words(log, since_bytes=since) == "FATAL:  no space"
     assert server_process.last_words(tmp_path / "none", since_bytes=0) == "no log"
 
