@@ -13,12 +13,17 @@ import asyncpg
 import httpx
 import pytest
 import uvicorn
+from hypothesis import settings as hypothesis_settings
 
 from app.database.embedded import EmbeddedPostgres, start_embedded
 from app.database.migrations import MigrationOptions, migrate
 from app.main import create_app
 from app.services import Services, open_services
 from app.settings import Settings, load_settings
+
+# A shared machine is slow at times; a slow example is no fault.
+hypothesis_settings.register_profile("default", deadline=None)
+hypothesis_settings.load_profile("default")
 
 pytest_plugins = ["tests.doubles.fixtures"]
 

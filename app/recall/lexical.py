@@ -1,13 +1,12 @@
-"""The lexical side of search: what a query looks for, BM25, and keywords. Pure."""
+"""The lexical side of search: what a query looks for, and BM25. Pure."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.dialogues.terms import split_pieces, word_terms
-from app.dialogues.text import normalize_text
 from app.recall.stop_words import STOP_PAIRS, STOP_SIGNS, STOP_WORDS
 
 QUERY_TERMS_LIMIT: Final = 48
@@ -57,49 +56,68 @@ def _word_weights(word: str) -> dict[str, float]:
     return weights
 
 
-def bm25_scores(
-    query: Mapping[str, float],
-    documents: Sequence[Mapping[str, int]],
-    *,
-    total_documents: int | None = None,
-    document_frequencies: Mapping[str, int] | None = None,
-    k1: float = 1.2,
-    b: float = 0.4,
-) -> list[float]:
-    """Scores documents against weighted query terms; 0 where none is shared.
+class TermHits(NamedTuple):
+    """Which of a query's terms a document has.
 
-    Args:
-        query: term to weight.
-        documents: how often each has each of its terms.
-        total_documents: how many documents there are of which these are some; at least their number.
-        document_frequencies: in how many of all documents a term is; counted in `documents` where None.
-        k1: how slowly repeats of a term stop counting, > 0.
-        b: how much a document's length counts, 0 to 1; low for chat, where the longer message says more.
+    Attributes:
+        length: how many terms the document has in all.
+        counts: how often it has each of the query's.
+    """
+
+    length: int
+    counts: dict[str, int]
+
+
+def find_hits(query: Mapping[str, float], terms: Sequence[str]) -> TermHits:
+    """Returns the hits of a query in a document that is given as its terms."""
+    counts: dict[str, int] = {}
+    for term in terms:
+        if term in query:
+            counts[term] = counts.get(term, 0) + 1
+    return TermHits(len(terms), counts)
+
+
+class Bm25:
+    """Scores documents against weighted query terms; 0 where none is shared.
 
     Source: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), with the
     idf ln(1 + (N - n + 0.5) / (n + 0.5)), which is never negative.
     """
-    hits = [{term: document[term] for term in query if term in document} for document in documents]
-    lengths = [sum(document.values()) for document in documents]
-    if document_frequencies is None:
-        document_frequencies = Counter(term for hit in hits for term in hit)
-    total = max(total_documents or 0, len(documents))
-    mean_length = sum(lengths) / len(lengths) if lengths else 0.0
-    worth: dict[str, float] = {}
-    for term, weight in query.items():
-        frequency = min(document_frequencies.get(term, 0), total)
-        worth[term] = weight * math.log1p((total - frequency + 0.5) / (frequency + 0.5)) * (k1 + 1)
-    scores: list[float] = []
-    for hit, length in zip(hits, lengths, strict=True):
-        norm = k1 * (1 - b + b * length / mean_length) if hit else 0.0
-        scores.append(sum(worth[term] * count / (count + norm) for term, count in hit.items()))
-    return scores
 
+    def __init__(
+        self,
+        query: Mapping[str, float],
+        documents: Sequence[TermHits],
+        *,
+        total_documents: int | None = None,
+        k1: float = 1.2,
+        b: float = 0.4,
+    ) -> None:
+        """Learn how rare the terms are and how long documents are.
 
-def contains_all(text: str, keywords: Sequence[str]) -> bool:
-    """Tells whether each keyword occurs in `text`, whatever the case or the width of its characters.
+        Args:
+            query: term to weight.
+            documents: those that rarity and length are learnt from.
+            total_documents: how many there are of which these are all that have any of the terms; at least
+                their number.
+            k1: how slowly repeats of a term stop counting, > 0.
+            b: how much a document's length counts, 0 to 1; low for chat, where the longer message says more.
+        """
+        frequencies = Counter(term for document in documents for term in document.counts)
+        total = max(total_documents or 0, len(documents))
+        self._mean_length = sum(one.length for one in documents) / len(documents) if documents else 1.0
+        self._k1 = k1
+        self._b = b
+        self._worth = {
+            term: weight
+            * math.log1p((total - frequencies[term] + 0.5) / (frequencies[term] + 0.5))
+            * (k1 + 1)
+            for term, weight in query.items()
+        }
 
-    `%`, `_` and `*` are characters like any other.
-    """
-    folded = normalize_text("NFKC", text).casefold()
-    return all(normalize_text("NFKC", keyword).casefold().strip() in folded for keyword in keywords)
+    def score(self, document: TermHits) -> float:
+        """The document's score, 0 or more; it need not be one of those learnt from."""
+        if not document.counts:
+            return 0.0
+        norm = self._k1 * (1 - self._b + self._b * document.length / self._mean_length)
+        return sum(self._worth[term] * count / (count + norm) for term, count in document.counts.items())

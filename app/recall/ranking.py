@@ -1,8 +1,8 @@
 """How relevant each candidate is: two sides on one scale, then what a conversation adds. Pure.
 
-    fused   = 1/2 vector + 1/2 lexical                     each rescaled over the candidates
-    own     = fused - question penalty + time boost
-    score   = own + smoothing x max(own of the message before, own of the message after)
+    fused     = 1/2 vector + 1/2 lexical        each rescaled over the candidates
+    own       = fused - question penalty + time boost
+    score     = own + smoothing x max(own of the message before, own of the message after)
     relevance = score x decay, brought to [0, 1]
 
 Source of the parts and their weights: docs/retrieval.md, measured on conversations with labelled evidence.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.dialogues.records import Dialogue
-from app.recall.lexical import bm25_scores
+from app.recall.lexical import Bm25, TermHits
 from app.recall.records import Candidate, Explanation, Mode
 
 VECTOR_WEIGHT = 0.5
@@ -47,101 +47,129 @@ class Ranked:
         return self.candidate.dialogue
 
 
-def rank(
-    candidates: Sequence[Candidate],
-    *,
-    terms: Mapping[str, float],
-    mode: Mode,
-    time_range: tuple[datetime, datetime] | None,
-    beside: Mapping[int, Collection[int]],
-    decay_of: Callable[[Dialogue], float],
-    terms_of: Callable[[Dialogue], Mapping[str, int]],
-) -> list[Ranked]:
-    """The candidates, best first; of two equally relevant ones the newer.
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What a message is worth by itself."""
 
-    Args:
-        candidates: each once.
-        terms: the query's terms and their weights.
-        mode: which sides have a say.
-        time_range: half open; messages in it are preferred, unless none is in it.
-        beside: which candidates (by message id) stand right before and after each in its conversation.
-        decay_of: a message's decay, in [0, 1].
-        terms_of: a message's terms and how often each occurs.
+    candidate: Candidate
+    vector: float | None
+    bm25: float
+    lexical: float
+    boost: float
+    penalty: float
+    total: float
+
+
+class Ranker:
+    """Ranks messages on the scale of a first set of candidates.
+
+    The scale (the span of similarities, how rare terms are, whether anything is in the preferred time) is
+    learnt once; neighbours that are looked up later are measured by it.
     """
-    if not candidates:
-        return []
-    lexical = (
-        bm25_scores(terms, [terms_of(one.dialogue) for one in candidates])
-        if terms
-        else [0.0] * len(candidates)
-    )
-    lexical_side = _rescale_lexical(lexical)
-    vector_side = _rescale_similarities([one.similarity for one in candidates])
-    boosts = _time_boosts(candidates, time_range)
-    penalties = [_question_penalty(one.dialogue.content) for one in candidates]
-    own = [
-        _fuse(vector, word, mode) - penalty + boost
-        for vector, word, penalty, boost in zip(vector_side, lexical_side, penalties, boosts, strict=True)
-    ]
-    places = {one.dialogue.id: place for place, one in enumerate(candidates)}
-    highest = 1 + (TIME_BOOST if any(boosts) else 0)
-    highest *= 1 + SMOOTHING
-    ranked = []
-    for place, one in enumerate(candidates):
-        near_own = [own[places[near]] for near in beside.get(one.dialogue.id, ()) if near in places]
-        smoothed = SMOOTHING * max(0.0, *near_own, 0.0)
-        decay = decay_of(one.dialogue)
-        relevance = max(0.0, own[place] + smoothed) / highest * decay
-        ranked.append(
-            Ranked(
-                candidate=one,
-                similarity=None if one.similarity is None else min(1.0, max(0.0, one.similarity)),
-                lexical=lexical[place],
-                decay=decay,
-                relevance=min(1.0, relevance),
-                explanation=Explanation(
-                    vector=vector_side[place] if mode != "keyword" else None,
-                    lexical=lexical_side[place] if mode != "vector" else None,
-                    neighbour=smoothed,
-                    time_boost=boosts[place],
-                    question_penalty=penalties[place],
-                ),
-            )
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        terms: Mapping[str, float],
+        mode: Mode,
+        preferred: tuple[datetime, datetime] | None,
+        hits_of: Callable[[Dialogue], TermHits],
+        decay_of: Callable[[Dialogue], float],
+    ) -> None:
+        """Learn the scale, and measure these candidates.
+
+        Args:
+            candidates: each once.
+            terms: the query's terms and their weights.
+            mode: which sides have a say.
+            preferred: a time range, half open; messages in it come first, unless none is in it.
+            hits_of: which of the query's terms a message has.
+            decay_of: a message's decay, in [0, 1].
+        """
+        self._mode = mode
+        self._decay_of = decay_of
+        self._hits_of = hits_of
+        self._preferred = preferred
+        similarities = [one.similarity for one in candidates if one.similarity is not None]
+        self._best = max(similarities, default=0.0)
+        self._span = max(self._best - min(similarities, default=0.0), _SMALLEST_SPAN)
+        hits = [hits_of(one.dialogue) for one in candidates]
+        self._bm25 = Bm25(terms, hits)
+        scores = [self._bm25.score(one) for one in hits]
+        self._highest_bm25 = max(scores, default=0.0)
+        boosted = any(self._is_preferred(one.dialogue) for one in candidates)
+        self._boost = TIME_BOOST if boosted else 0.0
+        self._highest = (1 + self._boost) * (1 + SMOOTHING)
+        self._own = {
+            one.dialogue.id: self._measure(one, score) for one, score in zip(candidates, scores, strict=True)
+        }
+
+    def best(self, count: int) -> list[Dialogue]:
+        """The messages that are worth most by themselves."""
+        own = sorted(self._own.values(), key=lambda one: one.total, reverse=True)
+        return [one.candidate.dialogue for one in own[:count]]
+
+    def rank(self, more: Sequence[Candidate], *, beside: Mapping[int, Collection[int]]) -> list[Ranked]:
+        """All candidates, best first; of two equally relevant ones the newer.
+
+        Args:
+            more: candidates beside the first ones; one that is among these already is not taken again.
+            beside: which messages (by id) stand right before and after each in its conversation.
+        """
+        for one in more:
+            if one.dialogue.id not in self._own:
+                score = self._bm25.score(self._hits_of(one.dialogue))
+                self._own[one.dialogue.id] = self._measure(one, score)
+        ranked = [self._finish(own, beside.get(key, ())) for key, own in self._own.items()]
+        ranked.sort(key=lambda one: (one.relevance, one.dialogue.created_at, one.dialogue.id), reverse=True)
+        return ranked
+
+    def _finish(self, own: _Own, beside: Collection[int]) -> Ranked:
+        near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
+        smoothed = SMOOTHING * max(0.0, near)
+        candidate = own.candidate
+        similarity = candidate.similarity
+        decay = self._decay_of(candidate.dialogue)
+        relevance = max(0.0, own.total + smoothed) / self._highest * decay
+        return Ranked(
+            candidate=candidate,
+            similarity=None if similarity is None else min(1.0, max(0.0, similarity)),
+            lexical=own.bm25,
+            decay=decay,
+            relevance=min(1.0, relevance),
+            explanation=Explanation(
+                vector=own.vector if self._mode != "keyword" else None,
+                lexical=own.lexical if self._mode != "vector" else None,
+                neighbour=smoothed,
+                time_boost=own.boost,
+                question_penalty=own.penalty,
+            ),
         )
-    ranked.sort(key=lambda one: (one.relevance, one.dialogue.created_at, one.dialogue.id), reverse=True)
-    return ranked
 
+    def _measure(self, one: Candidate, bm25: float) -> _Own:
+        vector = None
+        if one.similarity is not None:
+            vector = max(0.0, 1 - (self._best - one.similarity) / self._span)
+        lexical = min(1.0, bm25 / self._highest_bm25) if self._highest_bm25 > 0 else 0.0
+        boost = self._boost if self._is_preferred(one.dialogue) else 0.0
+        penalty = _question_penalty(one.dialogue.content)
+        total = self._fuse(vector, lexical) - penalty + boost
+        return _Own(one, vector, bm25, lexical, boost, penalty, total)
 
-def _fuse(vector: float | None, lexical: float, mode: Mode) -> float:
-    if mode == "keyword":
-        return lexical
-    if mode == "vector":
-        return vector or 0.0
-    # A message without a vector yet is judged by its words alone.
-    return lexical if vector is None else VECTOR_WEIGHT * vector + (1 - VECTOR_WEIGHT) * lexical
+    def _fuse(self, vector: float | None, lexical: float) -> float:
+        if self._mode == "keyword":
+            return lexical
+        if self._mode == "vector":
+            return vector or 0.0
+        # A message without a vector yet is judged by its words alone.
+        return lexical if vector is None else VECTOR_WEIGHT * vector + (1 - VECTOR_WEIGHT) * lexical
 
-
-def _rescale_similarities(similarities: Sequence[float | None]) -> list[float | None]:
-    known = [value for value in similarities if value is not None]
-    if not known:
-        return [None] * len(similarities)
-    best = max(known)
-    span = max(best - min(known), _SMALLEST_SPAN)
-    return [None if value is None else 1 - (best - value) / span for value in similarities]
-
-
-def _rescale_lexical(scores: Sequence[float]) -> list[float]:
-    best = max(scores, default=0.0)
-    return [score / best if best > 0 else 0.0 for score in scores]
-
-
-def _time_boosts(
-    candidates: Sequence[Candidate], time_range: tuple[datetime, datetime] | None
-) -> list[float]:
-    if time_range is None:
-        return [0.0] * len(candidates)
-    since, until = time_range
-    return [TIME_BOOST if since <= one.dialogue.created_at < until else 0.0 for one in candidates]
+    def _is_preferred(self, dialogue: Dialogue) -> bool:
+        if self._preferred is None:
+            return False
+        since, until = self._preferred
+        return since <= dialogue.created_at < until
 
 
 def _question_penalty(content: str) -> float:

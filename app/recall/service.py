@@ -1,8 +1,6 @@
 """Search: read the query, ask the database, rank, choose, write lines."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -21,10 +19,10 @@ from app.dialogues.tokens import count_tokens, cut_to_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.decay import decay, resists_decay
-from app.recall.lexical import query_terms
+from app.recall.lexical import TermHits, find_hits, query_terms
 from app.recall.lines import memory_block, memory_line
 from app.recall.neighbourhoods import adjacent, windows
-from app.recall.ranking import Ranked, rank
+from app.recall.ranking import Ranked, Ranker
 from app.recall.records import Candidate, Memory, SearchQuery, SearchResult
 from app.recall.relative_time import absolute_time, relative_time
 from app.recall.selection import Chosen, select
@@ -136,23 +134,26 @@ class RecallService:
         time_range: TimeRange | None,
     ) -> _Found:
         preferred = (time_range.since, time_range.until) if time_range else None
-        order = partial(
-            self._rank, query=query, terms=terms, preferred=preferred, terms_of=_remembered_terms()
-        )
         found = await self._candidates(namespace, query, probe, preferred=preferred)
-        best = order(found, beside={})[: max(_LOOK_AROUND, query.top_n)]
+        ranker = Ranker(
+            found,
+            terms=terms,
+            mode=query.mode,
+            preferred=preferred,
+            hits_of=partial(_hits, terms),
+            decay_of=partial(self._decay, query),
+        )
         async with self._database.read() as session:
             hoods = await store.find_neighbours(
                 session,
                 namespace,
                 query,
                 probe,
-                hits=[one.dialogue for one in best],
+                hits=ranker.best(max(_LOOK_AROUND, query.top_n)),
                 radius=query.window_size + 1,
             )
-        everything = {one.dialogue.id: one for hood in hoods for one in hood.around}
-        everything |= {one.dialogue.id: one for one in found}
-        ranked = order(list(everything.values()), beside=adjacent(hoods))
+        around = [one for hood in hoods for one in hood.around]
+        ranked = ranker.rank(around, beside=adjacent(hoods))
         return _Found(
             [one for one in ranked if _may_be_anchor(one, query)],
             windows(hoods, window_size=query.window_size),
@@ -180,31 +181,15 @@ class RecallService:
             found = await find()
         return found
 
-    def _rank(
-        self,
-        candidates: Sequence[Candidate],
-        *,
-        query: SearchQuery,
-        terms: dict[str, float],
-        preferred: tuple[datetime, datetime] | None,
-        beside: dict[int, set[int]],
-        terms_of: Callable[[Dialogue], Counter[str]],
-    ) -> list[Ranked]:
-        return rank(
-            candidates,
-            terms=terms,
-            mode=query.mode,
-            time_range=preferred,
-            beside=beside,
-            decay_of=partial(self._decay, query=query),
-            terms_of=terms_of,
-        )
-
-    def _decay(self, dialogue: Dialogue, query: SearchQuery) -> float:
-        if not query.decay or resists_decay(score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind):
-            return 1.0
-        age_days = (query.now - dialogue.created_at).total_seconds() / _SECONDS_A_DAY
+    def _decay(self, query: SearchQuery, dialogue: Dialogue) -> float:
         rule = self._decay_rule
+        age_days = (query.now - dialogue.created_at).total_seconds() / _SECONDS_A_DAY
+        if (
+            not query.decay
+            or age_days <= rule.grace_days
+            or resists_decay(score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind)
+        ):
+            return 1.0
         return decay(age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor)
 
     def _answer(
@@ -273,16 +258,8 @@ def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
     return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
 
 
-def _remembered_terms() -> Callable[[Dialogue], Counter[str]]:
-    """Counts the terms of each message once in a search, however often it is ranked."""
-    known: dict[int, Counter[str]] = {}
-
-    def terms_of(dialogue: Dialogue) -> Counter[str]:
-        if dialogue.id not in known:
-            known[dialogue.id] = Counter(document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
-        return known[dialogue.id]
-
-    return terms_of
+def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
+    return find_hits(terms, document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
 
 
 def _line(dialogue: Dialogue, query: SearchQuery) -> str:
