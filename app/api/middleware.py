@@ -95,7 +95,11 @@ class _BodyTooLargeError(Exception):
 
 
 class BodyLimitMiddleware:
-    """Answers 413 to a body over the limit, announced or not, without holding it."""
+    """Answers 413 to a body over the limit, announced or not, without holding it.
+
+    The connection stays open, and the server throws away what still comes: closing it would reset it under a
+    client that is still sending, and the client would never see the answer.
+    """
 
     def __init__(self, app: ASGIApp, *, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
@@ -145,7 +149,5 @@ class BodyLimitMiddleware:
             slug=PayloadTooLargeError.slug,
             title=PayloadTooLargeError.title,
             detail=f"A body may have up to {self._max_bytes} bytes.",
-            # What follows of the body is not read, so the connection cannot be used again.
-            headers={"Connection": "close"},
         )
         await answer(scope, receive, send)

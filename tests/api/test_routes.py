@@ -1,6 +1,6 @@
 """The routes on a live service: what the contract says of dialogues, memory, sessions, erasure and health."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from app.api.application import build_api
 from app.api.context import ApiOptions
+from app.api.middleware import MAX_BODY_BYTES
 
 DOCUMENT = build_api(ApiOptions()).openapi()
 
@@ -306,3 +307,24 @@ async def test_a_key_sees_its_own_namespace_only(serve: Callable[..., Any]) -> N
         search = {"user_id": 123456789, "query": "大家好"}
         found = await live.client.post("/memory/search", json=search, headers=of_b)
         assert found.json()["memories"] == []
+
+
+async def test_a_body_over_the_limit_gets_its_answer_over_a_real_connection(live_service: Live) -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 65536 + 16):
+            yield b" " * 65536
+
+    for content in (b" " * (MAX_BODY_BYTES * 2), stream()):
+        answer = await live_service.client.post(
+            "/dialogues", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["type"]) == (413, "/problems/payload-too-large")
+    assert (await live_service.client.get("/health/live")).status_code == 200
+
+
+async def test_a_large_body_without_a_key_gets_its_401(serve: Callable[..., Any]) -> None:
+    async with serve(api_keys="a=key-a") as live:
+        answer = await live.client.post(
+            "/dialogues", content=b" " * MAX_BODY_BYTES, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 401
