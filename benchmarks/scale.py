@@ -92,6 +92,8 @@ def _measure(arguments: argparse.Namespace, data_dir: Path) -> None:
             visible = asyncio.run(wait_until_vacuumed(dsn))
             versions = asyncio.run(server_versions(dsn))
             stored, sizes = asyncio.run(measure_storage(dsn))
+            if stored < corpus.messages:
+                raise SystemExit(f"only {stored:,} messages are stored; {service.log} has the reason")
             recalls = asyncio.run(
                 measure_recall(service.url, corpus=corpus, queries=queries, dimensions=arguments.dimensions)
             )
