@@ -84,6 +84,8 @@ class DialogueService:
         Raises:
             NotFoundError: the namespace has none with this id.
         """
+        if change == DialogueChange():
+            return await self.get(namespace, dialogue_id)
         token_count, terms = None, None
         if change.content is not UNSET:
             sender_name = (await self.get(namespace, dialogue_id)).sender_name

@@ -163,7 +163,7 @@ async def update_dialogue(
     token_count: int | None,
     terms: bytes | None,
 ) -> Dialogue | None:
-    """Apply a change. New content (then `token_count` and `terms` are given) waits for a new vector.
+    """Apply a change that changes something. New content (then `token_count` and `terms` are given) waits for a new vector.
 
     Returns:
         The changed message; None where the namespace has none with this id.
@@ -190,8 +190,6 @@ async def update_dialogue(
             "token_count": token_count,
             "terms": BitString.frombytes(terms),
         }
-    if not assignments:
-        assignments.append("id = id")
     row = (
         await session.execute(
             text(
