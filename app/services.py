@@ -87,6 +87,7 @@ async def open_services(
             embedder=embedder,
             pipeline=pipeline,
             model_id=model_id,
+            other_models=bool(other_models),
             decay_rule=DecayRule(
                 grace_days=settings.recall.decay_grace_days,
                 horizon_days=settings.recall.decay_horizon_days,

@@ -104,8 +104,8 @@ def upgrade() -> None:
     )
     op.execute(
         """
-        CREATE INDEX dialogues_pending ON dialogues (namespace, group_key, user_id)
-            WHERE embedding_status = 'pending'
+        CREATE INDEX dialogues_without_vector ON dialogues (namespace, group_key, user_id)
+            WHERE embedding_status <> 'ready'
         """
     )
     op.execute("CREATE INDEX dialogues_failed ON dialogues (id) WHERE embedding_status = 'failed'")

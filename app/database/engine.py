@@ -7,15 +7,18 @@ No session may be held while another machine is waited for.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NewType
 from uuid import uuid4
 
 import asyncpg
 from pgvector.asyncpg import register_vector
 from sqlalchemy import event, text
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from app.errors import DatabaseUnavailableError, OverloadedError
 
@@ -41,7 +44,7 @@ class Database:
     """One pool to one PostgreSQL."""
 
     def __init__(self, url: str, *, pool_size: int = 10, transaction_pooler: bool = False) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
             url: SQLAlchemy form, `postgresql+asyncpg://…`.
@@ -49,20 +52,31 @@ class Database:
             transaction_pooler: a pooler such as pgbouncer stands between, which gives each transaction
                 another server connection: no named prepared statement may outlive one.
         """
-        self._engine = _create_engine(url, pool_size=pool_size, transaction_pooler=transaction_pooler)
+        create = partial(_create_engine, url, pool_size=pool_size, transaction_pooler=transaction_pooler)
+        self._writing = create(server_settings={})
+        # A connection that can only read, each statement its own transaction, saves BEGIN and COMMIT: two
+        # of three round trips. A pooler shares connections, so behind one the transaction has to say it.
+        self._read_only_pool = not transaction_pooler
+        self._reading = create(
+            server_settings={"default_transaction_read_only": "on"} if self._read_only_pool else {},
+            isolation_level="AUTOCOMMIT" if self._read_only_pool else None,
+        )
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[ReadSession]:
-        """A READ ONLY transaction at one snapshot per statement.
+        """A session that PostgreSQL holds to reading, at one snapshot a statement.
 
         Raises:
             DatabaseUnavailableError: PostgreSQL does not answer.
             OverloadedError: every connection stayed in use for too long.
         """
-        async with self._connect() as connection:
-            await connection.execution_options(postgresql_readonly=True)
-            async with connection.begin():
+        async with self._connect(self._reading) as connection:
+            if self._read_only_pool:
                 yield ReadSession(connection)
+            else:
+                await connection.execution_options(postgresql_readonly=True)
+                async with connection.begin():
+                    yield ReadSession(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[WriteSession]:
@@ -72,13 +86,13 @@ class Database:
             DatabaseUnavailableError: PostgreSQL does not answer.
             OverloadedError: every connection stayed in use for too long.
         """
-        async with self._connect() as connection, connection.begin():
+        async with self._connect(self._writing) as connection, connection.begin():
             yield WriteSession(connection)
 
     @asynccontextmanager
     async def outside_transaction(self) -> AsyncIterator[WriteSession]:
         """A connection on which each statement is its own transaction: VACUUM, CREATE INDEX CONCURRENTLY."""
-        async with self._connect() as connection:
+        async with self._connect(self._writing) as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             yield WriteSession(connection)
 
@@ -91,15 +105,17 @@ class Database:
     @property
     def checked_out(self) -> int:
         """How many connections are in use at this moment."""
-        return self._engine.pool.checkedout()  # type: ignore[attr-defined,no-any-return]
+        pools = (self._reading.pool, self._writing.pool)
+        return sum(pool.checkedout() for pool in pools if isinstance(pool, QueuePool))
 
     async def aclose(self) -> None:
-        await self._engine.dispose()
+        await self._reading.dispose()
+        await self._writing.dispose()
 
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[AsyncConnection]:
+    async def _connect(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         try:
-            async with self._engine.connect() as connection:
+            async with engine.connect() as connection:
                 yield connection
         except PoolTimeoutError as error:
             raise OverloadedError("every database connection is in use", retry_after_s=2) from error
@@ -115,11 +131,18 @@ class Database:
             raise DatabaseUnavailableError("the database does not answer") from error
 
 
-def _create_engine(url: str, *, pool_size: int, transaction_pooler: bool) -> AsyncEngine:
+def _create_engine(
+    url: str,
+    *,
+    pool_size: int,
+    transaction_pooler: bool,
+    server_settings: dict[str, str],
+    isolation_level: IsolationLevel | None = None,
+) -> AsyncEngine:
     connect_args: dict[str, Any] = {
         "timeout": _CONNECT_TIMEOUT_S,
         "command_timeout": _STATEMENT_TIMEOUT_S,
-        "server_settings": {"application_name": "temporal-memory", "jit": "off"},
+        "server_settings": {"application_name": "temporal-memory", "jit": "off", **server_settings},
     }
     if transaction_pooler:
         connect_args |= {
@@ -139,6 +162,7 @@ def _create_engine(url: str, *, pool_size: int, transaction_pooler: bool) -> Asy
         # at its first error instead, so one request sees a 503 at most and the next opens anew.
         pool_pre_ping=False,
         connect_args=connect_args,
+        **({"isolation_level": isolation_level} if isolation_level else {}),
     )
 
     @event.listens_for(engine.sync_engine, "connect")

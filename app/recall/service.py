@@ -1,6 +1,7 @@
 """Search: read the query, ask the database, rank, choose, write lines."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -21,7 +22,7 @@ from app.recall import store
 from app.recall.decay import decay, resists_decay
 from app.recall.lexical import TermHits, find_hits, query_terms
 from app.recall.lines import memory_block, memory_line
-from app.recall.neighbourhoods import adjacent, windows
+from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
 from app.recall.ranking import Ranked, Ranker
 from app.recall.records import Candidate, Memory, SearchQuery, SearchResult
 from app.recall.relative_time import absolute_time, relative_time
@@ -67,6 +68,7 @@ class RecallService:
         embedder: CachedEmbedder,
         pipeline: EmbeddingPipeline,
         model_id: int,
+        other_models: bool,
         decay_rule: DecayRule,
         metrics: Metrics,
     ) -> None:
@@ -74,6 +76,7 @@ class RecallService:
         self._embedder = embedder
         self._pipeline = pipeline
         self._model_id = model_id
+        self._other_models = other_models
         self._decay_rule = decay_rule
         self._metrics = metrics
 
@@ -143,26 +146,37 @@ class RecallService:
             hits_of=partial(_hits, terms),
             decay_of=partial(self._decay, query),
         )
-        async with self._database.read() as session:
-            hoods = await store.find_neighbours(
-                session,
-                namespace,
-                query,
-                probe,
-                hits=ranker.best(max(_LOOK_AROUND, query.top_n)),
-                radius=query.window_size + 1,
-            )
+        hits = ranker.best(max(_LOOK_AROUND, query.top_n))
+        radius = query.window_size + 1
+        if self._is_whole_conversation(found, query, probe):
+            hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
+        else:
+            async with self._database.read() as session:
+                hoods = await store.find_neighbours(
+                    session, namespace, query, probe, hits=hits, radius=radius
+                )
         around = [one for hood in hoods for one in hood.around]
         ranked = ranker.rank(around, beside=adjacent(hoods))
         return _Found(
             [one for one in ranked if _may_be_anchor(one, query)],
-            windows(hoods, window_size=query.window_size),
+            windows(hoods, window_size=query.window_size, without=query.exclude_ids),
+        )
+
+    def _is_whole_conversation(self, found: Sequence[Candidate], query: SearchQuery, probe: Probe) -> bool:
+        """Whether the candidates are all that the session holds: then their neighbours are known, too."""
+        vectorless = sum(one.dialogue.embedding_status != "ready" for one in found)
+        return (
+            probe.vector is not None
+            and not self._other_models
+            and len(found) - vectorless < _candidate_limit(query)
+            and vectorless < store.VECTORLESS_AT_MOST
+            and not (query.role or query.since or query.until or query.keywords)
         )
 
     async def _candidates(
         self, namespace: str, query: SearchQuery, probe: Probe, *, preferred: tuple[datetime, datetime] | None
     ) -> list[Candidate]:
-        limit = max(_CANDIDATES, query.top_n * 4)
+        limit = _candidate_limit(query)
 
         async def find() -> list[Candidate]:
             async with self._database.read() as session:
@@ -237,6 +251,11 @@ class RecallService:
         )
 
 
+def _candidate_limit(query: SearchQuery) -> int:
+    """How many each side names: enough for the anchors, beside those that must not come back."""
+    return max(_CANDIDATES, query.top_n * 4) + len(query.exclude_ids)
+
+
 def _by_words(query: SearchQuery) -> SearchQuery:
     return replace(query, mode="keyword", min_similarity=None)
 
@@ -246,7 +265,7 @@ def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Pro
 
 
 def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-    if not one.candidate.eligible:
+    if not one.candidate.eligible or one.dialogue.id in query.exclude_ids:
         return False
     if query.mode == "keyword":
         return one.lexical > 0

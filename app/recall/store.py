@@ -3,7 +3,7 @@
 Why two index-only scans: docs/decisions/0002-session-search.md.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,9 +16,10 @@ from app.clients.embedding import Vector
 from app.database.engine import ReadSession
 from app.dialogues.records import Dialogue
 from app.dialogues.store import DIALOGUE_COLUMNS, read_dialogue
+from app.recall.neighbourhoods import in_order
 from app.recall.records import Candidate, Neighbourhood, SearchQuery
 
-_PENDING_AT_MOST = 256
+VECTORLESS_AT_MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,6 @@ def _filters(query: SearchQuery) -> tuple[str, dict[str, Any]]:
         if value is not None:
             conditions.append(condition)
             values[name] = value
-    if query.exclude_ids:
-        conditions.append("id <> ALL(CAST(:excluded AS bigint[]))")
-        values["excluded"] = sorted(query.exclude_ids)
     for place, keyword in enumerate(query.keywords):
         # position() knows no wildcards.
         conditions.append(
@@ -83,7 +81,7 @@ async def find_candidates(
     limit: int,
     preferred: tuple[datetime, datetime] | None,
 ) -> list[Candidate]:
-    """The messages in scope that pass the filters and come first on either side, and all that are pending.
+    """The messages in scope that pass the filters and come first on either side, and those without a vector.
 
     Args:
         session: a reading session.
@@ -120,10 +118,10 @@ async def find_candidates(
             " ORDER BY bit_count(terms & CAST(:signature AS bit(512))) * 512"
             " - bit_count(terms) * CAST(:term_count AS bigint) DESC, created_at DESC LIMIT :limit"
         )
-    values["pending_limit"] = _PENDING_AT_MOST
+    values["vectorless_limit"] = VECTORLESS_AT_MOST
     sides.append(
-        f"SELECT id FROM dialogues WHERE {where} AND embedding_status = 'pending'"
-        " ORDER BY id DESC LIMIT :pending_limit"
+        f"SELECT id FROM dialogues WHERE {where} AND embedding_status <> 'ready'"
+        " ORDER BY id DESC LIMIT :vectorless_limit"
     )
     candidates = " UNION ".join(f"({side})" for side in sides)
     rows = await session.execute(
@@ -177,7 +175,7 @@ async def find_neighbours(
                 ) near
             )
             SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)} AS similarity, a.hits,
-                ({filters.replace("id <>", "d.id <>")}) AS eligible
+                ({filters}) AS eligible
             FROM (SELECT id, array_agg(hit) AS hits FROM around GROUP BY id) a JOIN dialogues d ON d.id = a.id
             """
         ),
@@ -189,11 +187,6 @@ async def find_neighbours(
         for hit in row.hits:
             by_hit[hit].append(candidate)
     return [Neighbourhood(hit, in_order(around)) for hit, around in by_hit.items()]
-
-
-def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """By (`created_at`, `id`), the order of a conversation."""
-    return sorted(candidates, key=lambda one: (one.dialogue.created_at, one.dialogue.id))
 
 
 async def read_last_message_at(session: ReadSession, namespace: str, query: SearchQuery) -> datetime | None:
