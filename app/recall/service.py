@@ -35,6 +35,7 @@ log = get_logger(__name__)
 
 _QUERY_PATIENCE_S = 5.0
 _PENDING_PATIENCE_S = 1.5
+_PENDING_AT_ONCE = 64
 _CANDIDATES = 200
 # Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
 _LOOK_AROUND = 40
@@ -186,12 +187,10 @@ class RecallService:
 
         found = await find()
         pending = [one.dialogue.id for one in found if one.dialogue.embedding_status == "pending"]
-        # Read your writes: what was posted a moment ago is embedded first, if that does not take too long.
-        if (
-            pending
-            and probe.vector is not None
-            and await self._pipeline.embed_now(pending, patience_s=_PENDING_PATIENCE_S)
-        ):
+        if pending and probe.vector is not None:
+            # Read your writes: what was posted last is embedded first, if that does not take too long.
+            newest = sorted(pending, reverse=True)[:_PENDING_AT_ONCE]
+            await self._pipeline.embed_now(newest, patience_s=_PENDING_PATIENCE_S)
             found = await find()
         return found
 
