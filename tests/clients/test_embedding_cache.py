@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
@@ -142,6 +143,8 @@ async def test_an_error_reaches_all_who_wait_and_is_not_remembered(
 async def test_an_error_that_nobody_waits_for_any_more_is_no_warning(
     model: HeldModel, embedder: CachedEmbedder
 ) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
     model.free.clear()
     model.error = ProviderBusyError("busy")
     caller = asyncio.create_task(embedder.embed_query("猫"))
@@ -150,6 +153,9 @@ async def test_an_error_that_nobody_waits_for_any_more_is_no_warning(
     model.free.set()
     await settle()
     assert model.running == 0
+    del caller  # its traceback holds the call
+    gc.collect()
+    assert complaints == []
 
 
 async def test_documents_keep_their_order_are_embedded_once_and_go_in_batches(

@@ -206,6 +206,14 @@ async def test_a_text_that_the_provider_fails_on_does_not_hold_up_the_others(
     assert isinstance(alone, ProviderRejectedError)
 
 
+async def test_a_text_is_not_blamed_for_one_bad_spell_of_the_provider(
+    model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider
+) -> None:
+    embedding_provider.control(fail=[{"status": 500, "times": 3, "text": "oops"}])
+    [embedded] = await model.embed_documents(["好的"])
+    assert is_vector_of(embedded, "好的")
+
+
 async def test_when_the_provider_fails_on_everything_no_text_is_blamed(
     model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider
 ) -> None:

@@ -7,7 +7,7 @@ from app.clients.http import JsonClient, ProviderFault, read_fault, read_retry_a
 from app.errors import SettingsError
 
 NOW = datetime(2024, 1, 16, 8, 0, 0, tzinfo=UTC)
-KEY = "sk-abcdefgh/12345678"
+KEY = "abcdefgh/12345678.zhipu"  # of no form that is known to be a secret
 
 
 def fault(body: bytes, status: int = 400, **headers: str) -> ProviderFault:
