@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "app").rglob("*.py"))
 MAX_LINES = 425
+# Reembedding rebuilds columns: half of it is a migration, and belongs beside the other half.
+WRITES_SQL = {"store", "rows", "reembedding"}
 
 # What reads a clock. DTZ of ruff refuses naive times only.
 CLOCK_CALLS = {
@@ -104,7 +106,7 @@ def test_sql_stands_in_stores_only() -> None:
     found = [
         str(path.relative_to(ROOT))
         for path in rooms
-        if path.stem.rpartition("_")[2] not in {"store", "rows"}
+        if path.stem.rpartition("_")[2] not in WRITES_SQL
         and any(
             isinstance(node, ast.ImportFrom)
             and node.module == "sqlalchemy"
