@@ -124,6 +124,23 @@ def configure_logging(*, level: str, json_lines: bool | None = None) -> None:
         logger.propagate = name != "uvicorn.access"
 
 
+def log_to_standard_logging() -> None:
+    """Hand our log lines to `logging`, as the host program has set it up; its own structlog set-up stays."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            _mask_event,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A structured logger: `log.info("event", key=value)`."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
