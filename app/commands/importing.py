@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from app.api.dialogues import DialogueRequest
 from app.api.fields import Flag, at_zone
-from app.dialogues.records import Kind, NewDialogue, Stored
+from app.dialogues.records import Kind, NewDialogue, Session, Stored
 from app.dialogues.transfer import Namer, export_line, read_entries
 from app.dialogues.transfer_shapes import LogOwner, ShapeReader
 from app.dialogues.transfer_store import ExportScope
@@ -160,23 +160,33 @@ def _read_batches(stream: BinaryIO, options: ImportOptions, *, now: datetime) ->
                 if fields is None:
                     batch.skipped += 1
                     continue
-                new = _read_message(fields, options.zone, latest=now + _MAX_AHEAD)
+                new = _read_message(fields, options.zone, latest=now + _MAX_AHEAD, namer=namer)
             except ValidationError as error:
                 batch.faults.append((entry.place, _first_fault(error)))
             except ValueError as error:
                 batch.faults.append((entry.place, str(error)))
             else:
-                batch.messages.append(_Message(entry.place, _named(new, namer)))
+                batch.messages.append(_Message(entry.place, new))
         if not batch.bytes_read:
             return
         yield batch
 
 
-def _read_message(fields: dict[str, object], zone: ZoneInfo, *, latest: datetime) -> NewDialogue:
+def _read_message(
+    fields: dict[str, object], zone: ZoneInfo, *, latest: datetime, namer: Namer
+) -> NewDialogue:
     read = ImportedDialogue.model_validate(fields)
     created_at = None if read.created_at is None else at_zone(read.created_at, zone)
     if created_at is not None and created_at > latest:
         raise ValueError("created_at: must not be more than one day ahead")
+    message_uuid = read.message_uuid
+    if message_uuid is None and read.message_id is None:
+        message_uuid = namer.name(
+            Session(read.user_id, read.group_id),
+            role=read.role,
+            created_at=created_at,
+            content=read.content,
+        )
     return NewDialogue(
         user_id=read.user_id,
         role=read.role,
@@ -184,7 +194,7 @@ def _read_message(fields: dict[str, object], zone: ZoneInfo, *, latest: datetime
         group_id=read.group_id,
         sender_name=read.sender_name,
         message_id=read.message_id,
-        message_uuid=read.message_uuid,
+        message_uuid=message_uuid,
         created_at=created_at,
         score=read.score,
         expires_at=None if read.expires_at is None else at_zone(read.expires_at, zone),
@@ -192,10 +202,6 @@ def _read_message(fields: dict[str, object], zone: ZoneInfo, *, latest: datetime
         kind=read.kind,
         outdated=read.outdated,
     )
-
-
-def _named(new: NewDialogue, namer: Namer) -> NewDialogue:
-    return new if new.message_uuid is not None or new.message_id is not None else namer.named(new)
 
 
 def _first_fault(error: ValidationError) -> str:

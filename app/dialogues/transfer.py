@@ -9,14 +9,14 @@ import json
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO, Final
 from zoneinfo import ZoneInfo
 
 import orjson
 
-from app.dialogues.records import Dialogue, NewDialogue
+from app.dialogues.records import Dialogue, Role, Session
 
 MAX_ENTRY_BYTES: Final = 16 * 1024 * 1024
 """As much as one request may hold."""
@@ -172,16 +172,15 @@ class Namer:
         self._namespace = namespace
         self._seen: OrderedDict[bytes, int] = OrderedDict()
 
-    def named(self, new: NewDialogue) -> NewDialogue:
-        """The next message of the file, with a name."""
-        time = new.created_at.isoformat(timespec="microseconds") if new.created_at else ""
-        name = f"{self._namespace}\0{new.session.key}\0{new.role}\0{time}\0{new.content}"
-        base = uuid.uuid5(_IMPORTED, name)
+    def name(self, session: Session, *, role: Role, created_at: datetime | None, content: str) -> str:
+        """The name of the next nameless message of the file."""
+        time = created_at.isoformat(timespec="microseconds") if created_at else ""
+        base = uuid.uuid5(_IMPORTED, f"{self._namespace}\0{session.key}\0{role}\0{time}\0{content}")
         occurrence = self._seen.pop(base.bytes, 0)
         self._seen[base.bytes] = occurrence + 1
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
-        return replace(new, message_uuid=str(uuid.uuid5(base, str(occurrence)) if occurrence else base))
+        return str(uuid.uuid5(base, str(occurrence)) if occurrence else base)
 
 
 def export_line(dialogue: Dialogue, zone: ZoneInfo) -> bytes:
