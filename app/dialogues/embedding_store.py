@@ -118,7 +118,7 @@ _FAIL = text(
         SELECT id FROM dialogues WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR NO KEY UPDATE
     ), failed AS (
         UPDATE dialogues d SET embedding_status = 'failed', embedding_error = given.reason
-        FROM given JOIN locked USING (id) 
+        FROM given JOIN locked USING (id)
         WHERE d.id = given.id AND d.embedding_status = 'pending' AND d.content = given.content
         RETURNING d.id
     )

@@ -82,7 +82,7 @@ class DialogueService:
         """Change a message; new content gets a new vector.
 
         Raises:
-            NotFoundError: the namespace has none with this id.
+            NotFoundError: the namespace has none with this id, or it has expired.
         """
         if change == DialogueChange():
             return await self.get(namespace, dialogue_id)
@@ -93,7 +93,13 @@ class DialogueService:
             terms = text_signature(change.content, sender_name)
         async with self._database.transaction() as session:
             changed = await store.update_dialogue(
-                session, namespace, dialogue_id, change, token_count=token_count, terms=terms
+                session,
+                namespace,
+                dialogue_id,
+                change,
+                now=self._clock(),
+                token_count=token_count,
+                terms=terms,
             )
         if changed is None:
             raise _not_found(dialogue_id)

@@ -160,16 +160,26 @@ async def update_dialogue(
     dialogue_id: int,
     change: DialogueChange,
     *,
+    now: datetime,
     token_count: int | None,
     terms: bytes | None,
 ) -> Dialogue | None:
-    """Apply a change that changes something. New content (then `token_count` and `terms` are given) waits for a new vector.
+    """Apply a change that changes something; new content waits for a new vector.
+
+    Args:
+        session: to write in.
+        namespace: the caller's.
+        dialogue_id: the message's.
+        change: what changes.
+        now: tells what has expired.
+        token_count: of new content.
+        terms: of new content, with the speaker's name.
 
     Returns:
-        The changed message; None where the namespace has none with this id.
+        The changed message; None where the namespace has none with this id, or it has expired.
     """
     assignments = []
-    values: dict[str, Any] = {"id": dialogue_id, "namespace": namespace}
+    values: dict[str, Any] = {"id": dialogue_id, "namespace": namespace, "now": now}
     for field in ("pinned", "outdated", "expires_at", "score"):
         value = getattr(change, field)
         if value is not UNSET:
@@ -194,7 +204,8 @@ async def update_dialogue(
         await session.execute(
             text(
                 f"UPDATE dialogues d SET {', '.join(assignments)}"
-                f" WHERE d.id = :id AND d.namespace = :namespace RETURNING {DIALOGUE_COLUMNS}"
+                " WHERE d.id = :id AND d.namespace = :namespace"
+                f" AND (d.expires_at IS NULL OR d.expires_at > :now) RETURNING {DIALOGUE_COLUMNS}"
             ),
             values,
         )
@@ -253,7 +264,7 @@ async def list_dialogues(
         "limit": limit,
         "now": now,
     }
-    conditions.append("(d.expires_at IS NULL OR d.expires_at > :now)")
+    conditions.append("d.visible_until > :now")
     for condition, name, value in (
         ("d.role = :role", "role", role),
         ("d.created_at >= :since", "since", since),
