@@ -4,10 +4,8 @@ import asyncio
 
 from alembic import context
 from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
-from app.database.migrations import MigrationOptions
+from app.database.migrations import MigrationOptions, create_schema_engine
 from app.database.rows import Row
 from app.dialogues import rows as dialogue_rows
 from app.tiers import rows as tier_rows
@@ -35,7 +33,7 @@ def run(connection: Connection, options: MigrationOptions) -> None:
 
 
 async def run_online(options: MigrationOptions) -> None:
-    engine = create_async_engine(options.url, poolclass=NullPool)
+    engine = create_schema_engine(options.url)
     async with engine.connect() as connection:
         await connection.run_sync(run, options)
     await engine.dispose()

@@ -42,6 +42,8 @@ def upgrade() -> None:
             created_at         timestamptz NOT NULL DEFAULT now(),
             stored_at          timestamptz NOT NULL DEFAULT now(),
             expires_at         timestamptz,
+            visible_until      timestamptz NOT NULL
+                GENERATED ALWAYS AS (coalesce(expires_at, 'infinity'::timestamptz)) STORED,
             qq_message_id      bigint,
             written_hash       bigint NOT NULL,
             token_count        integer NOT NULL,
@@ -61,6 +63,7 @@ def upgrade() -> None:
             sender_name        text,
             content            text NOT NULL,
             terms              bit(512) NOT NULL,
+            term_bits          smallint NOT NULL GENERATED ALWAYS AS (bit_count(terms)::smallint) STORED,
             embedding          halfvec({dimensions}),
             embedding_bits     bit({dimensions})
                 GENERATED ALWAYS AS (binary_quantize(embedding)::bit({dimensions})) STORED,
@@ -91,15 +94,22 @@ def upgrade() -> None:
     op.execute(f"ALTER TABLE dialogues ALTER COLUMN embedding SET STORAGE {storage}")
     op.execute(
         """
+        CREATE INDEX dialogues_timeline ON dialogues (namespace, group_key, user_id, created_at, id)
+            INCLUDE (visible_until, outdated)
+        """
+    )
+    op.execute(
+        """
         CREATE INDEX dialogues_session_search
             ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (embedding_bits, terms, embedding_model_id, expires_at, outdated, role)
+            INCLUDE (embedding_bits, terms, term_bits, embedding_model_id, visible_until, role)
+            WHERE embedding_status = 'ready' AND NOT outdated
         """
     )
     op.execute(
         """
         CREATE INDEX dialogues_group_timeline ON dialogues (namespace, group_key, created_at, id)
-            WHERE group_id IS NOT NULL
+            INCLUDE (visible_until, outdated) WHERE group_id IS NOT NULL
         """
     )
     op.execute(
@@ -157,11 +167,11 @@ def row_target(dimensions: int) -> int:
     """The size above which a row's text is moved out of line, in bytes: what fills a page without waste.
 
     A page takes 8168 bytes of rows and their 4-byte line pointers; a row's fixed part is its vector
-    (2 bytes a dimension), its bits and about 330 bytes. PostgreSQL takes 128 to 8160.
+    (2 bytes a dimension), its bits and about 340 bytes. PostgreSQL takes 128 to 8160.
     """
     if dimensions > _WIDEST_IN_LINE:
         return 2040
-    fixed = dimensions * 2 + dimensions // 8 + 330
+    fixed = dimensions * 2 + dimensions // 8 + 340
     rows_a_page = max(1, 8168 // (fixed + 200))
     return max(128, min(8160, (8168 // rows_a_page - 4) // 8 * 8))
 

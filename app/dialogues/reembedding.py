@@ -29,7 +29,7 @@ _POLL_S: Final = 0.1
 _LOCK_TRIES: Final = 20
 _WIDEST_IN_LINE: Final = 3500
 _PAGE_BYTES: Final = 8168
-_FIXED_BYTES: Final = 330
+_FIXED_BYTES: Final = 340
 _SHORT_TEXT_BYTES: Final = 200
 
 _STALE = {
@@ -207,7 +207,8 @@ async def _rebuild_columns(session: WriteSession, dimensions: int) -> None:
         """
         CREATE INDEX dialogues_session_search
             ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (embedding_bits, terms, embedding_model_id, expires_at, outdated, role)
+            INCLUDE (embedding_bits, terms, term_bits, embedding_model_id, visible_until, role)
+            WHERE embedding_status = 'ready' AND NOT outdated
         """,
         """
         INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM dialogues

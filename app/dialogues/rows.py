@@ -36,6 +36,9 @@ class DialogueRow(Row):
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=text("now()"))
     stored_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=text("now()"))
     expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    visible_until: Mapped[datetime] = mapped_column(
+        DateTime(timezone=True), Computed("coalesce(expires_at, 'infinity')", persisted=True)
+    )
     qq_message_id: Mapped[int | None] = mapped_column(BigInteger)
     # Of the text as it was first written: tells a retry from another message after an edit.
     written_hash: Mapped[int] = mapped_column(BigInteger)
@@ -56,6 +59,7 @@ class DialogueRow(Row):
     content: Mapped[str] = mapped_column(Text)
     # A signature of the text's terms: the first stage of lexical search.
     terms: Mapped[Any] = mapped_column(BIT(512))
+    term_bits: Mapped[int] = mapped_column(SmallInteger, Computed("bit_count(terms)", persisted=True))
     embedding: Mapped[Any | None] = mapped_column(HALFVEC())
     embedding_bits: Mapped[Any | None] = mapped_column(BIT(), Computed("of the embedding", persisted=True))
 

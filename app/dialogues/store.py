@@ -205,7 +205,7 @@ async def update_dialogue(
             text(
                 f"UPDATE dialogues d SET {', '.join(assignments)}"
                 " WHERE d.id = :id AND d.namespace = :namespace"
-                f" AND (d.expires_at IS NULL OR d.expires_at > :now) RETURNING {DIALOGUE_COLUMNS}"
+                f" AND d.visible_until > :now RETURNING {DIALOGUE_COLUMNS}"
             ),
             values,
         )

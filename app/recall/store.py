@@ -50,7 +50,7 @@ def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:
 
 def _filters(query: SearchQuery) -> tuple[str, dict[str, Any]]:
     """What an anchor must be; all but keywords is in the covering index."""
-    conditions = ["(expires_at IS NULL OR expires_at > :now)"]
+    conditions = ["visible_until > :now"]
     values: dict[str, Any] = {"now": query.now}
     if not query.include_outdated:
         conditions.append("NOT outdated")
@@ -95,6 +95,7 @@ async def find_candidates(
     filters, filter_values = _filters(query)
     values |= filter_values | {"namespace": namespace, "limit": limit}
     where = f"{scope} AND {filters}"
+    searchable = f"{where} AND embedding_status = 'ready'"
     sides = []
     if probe.vector is not None:
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
@@ -102,26 +103,30 @@ async def find_candidates(
         nearest = (
             " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))) LIMIT :limit"
         )
-        sides.append(f"SELECT id FROM dialogues WHERE {where} AND embedding_model_id = :model_id{nearest}")
+        sides.append(
+            f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id{nearest}"
+        )
         if preferred is not None:
             values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
             sides.append(
-                f"SELECT id FROM dialogues WHERE {where} AND embedding_model_id = :model_id"
+                f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id"
                 f" AND created_at >= :preferred_since AND created_at < :preferred_until{nearest}"
             )
+    newest = "id DESC"
     if probe.signature is not None:
         values |= {"signature": BitString.frombytes(probe.signature), "term_count": probe.term_count}
         # A long message has many bits set by chance: what chance alone would match is taken off.
-        sides.append(
-            f"SELECT id FROM dialogues WHERE {where}"
-            " AND (terms & CAST(:signature AS bit(512))) <> CAST(0 AS bit(512))"
-            " ORDER BY bit_count(terms & CAST(:signature AS bit(512))) * 512"
-            " - bit_count(terms) * CAST(:term_count AS bigint) DESC, created_at DESC LIMIT :limit"
+        matches = (
+            "bit_count(terms & CAST(:signature AS bit(512))) * 512 - term_bits * CAST(:term_count AS bigint)"
         )
+        sides.append(
+            f"SELECT id FROM dialogues WHERE {searchable} ORDER BY {matches} DESC, {newest} LIMIT :limit"
+        )
+        newest = f"{matches} DESC, {newest}"
     values["vectorless_limit"] = VECTORLESS_AT_MOST
     sides.append(
         f"SELECT id FROM dialogues WHERE {where} AND embedding_status <> 'ready'"
-        " ORDER BY id DESC LIMIT :vectorless_limit"
+        f" ORDER BY {newest} LIMIT :vectorless_limit"
     )
     candidates = " UNION ".join(f"({side})" for side in sides)
     rows = await session.execute(
@@ -147,7 +152,7 @@ async def find_neighbours(
     """The unexpired messages around each hit in its conversation, by (`created_at`, `id`)."""
     scope, values = _scope(query)
     filters, filter_values = _filters(query)
-    visible = "(expires_at IS NULL OR expires_at > :now)"
+    visible = "visible_until > :now"
     if not query.include_outdated:
         visible += " AND NOT outdated"
     values |= filter_values | {
