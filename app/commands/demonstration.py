@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from app.commands.importing import ImportOptions, ImportReport, import_stream, progress_bar
 from app.dialogues.records import Session
@@ -35,6 +36,7 @@ class Example:
     session: Session
     scope: Scope
     language: Language
+    zone: ZoneInfo
     now: datetime
     questions: tuple[Question, ...]
 
@@ -63,6 +65,7 @@ def load_examples(folder: Path) -> list[Example]:
             session=Session(one["user_id"], one.get("group_id")),
             scope=one.get("scope", "member"),
             language=one["language"],
+            zone=ZoneInfo(one["timezone"]),
             now=datetime.fromisoformat(one["now"]),
             questions=tuple(Question(**question) for question in one["questions"]),
         )
@@ -111,7 +114,7 @@ async def ask(services: Services, example: Example, question: Question) -> list[
             session=example.session,
             query=question.text,
             now=example.now,
-            zone=services.settings.recall.zone,
+            zone=example.zone,
             language=example.language,
             top_n=3,
             window_size=1,

@@ -189,7 +189,15 @@ def unescape(text: str) -> str:
 
 def plain_text(segments: Iterable[Segment]) -> str:
     """What the segments say: text as it is, mentions as @name, everything else as a label such as [图片]."""
-    return "".join(_say(kind, data) for kind, data in segments).strip()
+    said, mentioned = "", False
+    for kind, data in segments:
+        piece = _say(kind, data)
+        # Clients put a space after a mention, but not all of them do.
+        if mentioned and piece and not piece[:1].isspace():
+            said += " "
+        said += piece
+        mentioned = kind == "at"
+    return said.strip()
 
 
 def _say(kind: str, data: dict[str, Any]) -> str:
@@ -199,9 +207,9 @@ def _say(kind: str, data: dict[str, Any]) -> str:
         return ""
     if kind == "at":
         if str(data.get("qq")) == "all":
-            return "@全体成员 "
+            return "@全体成员"
         # The name has the @ already where the implementation copies it from the message.
-        return f"@{str(data.get('name') or data.get('qq', '')).removeprefix('@')} "
+        return f"@{str(data.get('name') or data.get('qq', '')).removeprefix('@')}"
     name = data.get("name") if kind == "file" else data.get("title") if kind == "share" else None
     label = _LABELS.get(kind, f"[{kind}]")
     return f"{label[:-1]}: {name}]" if isinstance(name, str) and name else label
