@@ -88,7 +88,9 @@ def recent(amount: Amount, unit: Unit) -> Meaning:
             return Span(moment.instant - timedelta(seconds=amount.high * _SECONDS[unit]), moment.instant)
         return Span(_back([(amount, unit)], moment, is_far=True), moment.today + DAY)
 
-    return Meaning(top=Level.YEAR, bottom=Level.DAY, place=place)
+    # Instants cannot be narrowed by what is on the wall clock.
+    bottom = Level.CLOCK if unit in _SHORT_UNITS else Level.DAY
+    return Meaning(top=Level.YEAR, bottom=bottom, place=place)
 
 
 def before_today(amount: Amount, unit: Unit) -> Meaning:
@@ -126,7 +128,7 @@ def _instants_ago(distance: Distance, moment: Moment) -> Span:
     least_s = _MARGIN_S[unit]
     if amount.high == _HALF and len(distance) == 1:
         least_s = _HALF_MARGIN_S.get(unit, least_s)
-    margin_s = max(least_s, near_s / _MARGIN_SHARE)
+    margin_s = max(least_s, near_s // _MARGIN_SHARE)
     return Span(
         moment.instant - timedelta(seconds=far_s + margin_s),
         min(moment.instant, moment.instant - timedelta(seconds=near_s - margin_s)),

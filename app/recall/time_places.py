@@ -110,16 +110,6 @@ def relative_day(shift: int) -> Meaning:
     )
 
 
-def day_of_week(weekday: int, *, week_shift: int) -> Meaning:
-    """A weekday (Monday 0) of the week `week_shift` weeks from this one."""
-
-    def place(_context: Span, moment: Moment) -> Span:
-        since = week_span(moment, week_shift).since + weekday * DAY
-        return Span(since, since + DAY)
-
-    return Meaning(top=Level.YEAR, bottom=Level.DAY, place=place)
-
-
 def weekday(number: int, *, alone: bool = True) -> Meaning:
     """A weekday (Monday 0) of the week it leans on; else the last one before today."""
 
@@ -134,11 +124,11 @@ def weekday(number: int, *, alone: bool = True) -> Meaning:
     )
 
 
-def last_weekday(number: int) -> Meaning:
-    """The last such weekday (Monday 0) before today: `last Tuesday` said on a Wednesday is yesterday."""
+def last_weekday(number: int, *, nth: int = 1) -> Meaning:
+    """The `nth` last such weekday (Monday 0) before today: `last Tuesday` on a Wednesday is yesterday."""
 
     def place(_context: Span, moment: Moment) -> Span:
-        back = (moment.today.weekday() - number - 1) % 7 + 1
+        back = (moment.today.weekday() - number - 1) % 7 + 1 + 7 * (nth - 1)
         return day_span(moment, -back)
 
     return Meaning(top=Level.YEAR, bottom=Level.DAY, place=place)
@@ -167,15 +157,15 @@ def months(first: int, *, length: int = 1, alone: bool = True) -> Meaning:
     return Meaning(top=Level.MONTH, bottom=Level.MONTH, place=place, needs=Level.YEAR, alone=alone)
 
 
-def last_months(first: int, *, length: int = 1) -> Meaning:
-    """The last such month or season that is over: `last May`, `last summer`."""
+def last_months(first: int, *, length: int = 1, nth: int = 1) -> Meaning:
+    """The `nth` last such month or season that is over: `last May`, `last summer`."""
 
     def place(_context: Span, moment: Moment) -> Span:
-        spans = (
+        spans = [
             months_of_year(year_span(moment.wall.year - back), first=first, length=length)
-            for back in range(_FEW_YEARS)
-        )
-        return next(span for span in spans if span.until <= moment.today)
+            for back in range(_FEW_YEARS + nth)
+        ]
+        return [span for span in spans if span.until <= moment.today][nth - 1]
 
     return Meaning(top=Level.YEAR, bottom=Level.MONTH, place=place)
 

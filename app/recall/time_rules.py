@@ -10,6 +10,9 @@ from app.recall.time_meanings import Meaning
 Handler = Callable[[re.Match[str]], Sequence[Meaning]]
 """Meanings of a match; empty: a false friend, to be stepped over."""
 
+# A question has a few. A long text of nothing else shall not cost more than a long text.
+_MOST_WORDS: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
 class TimeWord:
@@ -36,8 +39,8 @@ class RuleTable:
         self._all: Final = re.compile(f"{starts_with}(?:{alternatives})", flags)
 
     def words(self, text: str) -> list[TimeWord]:
-        """Time words of a text, in order, not overlapping."""
-        found = []
+        """Time words of a text, in order, not overlapping; of a text that is full of them, the first 64."""
+        found: list[TimeWord] = []
         for match in self._all.finditer(text):
             # The rule's own group closes last. It is matched again alone, so that its groups count from 1.
             pattern, handler = self._rules[int((match.lastgroup or "").removeprefix("rule_"))]
@@ -45,4 +48,6 @@ class RuleTable:
             meanings = handler(own) if own is not None else ()
             if meanings:
                 found.append(TimeWord(match.start(), match.end(), tuple(meanings)))
+                if len(found) == _MOST_WORDS:
+                    break
         return found

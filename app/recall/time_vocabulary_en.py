@@ -1,4 +1,4 @@
-"""Vocabulary of the English time reader; every pattern is free of capturing groups."""
+"""Vocabulary of the English time reader: lower case, and no pattern captures."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ PLAIN_MONTH: Final = r"(?:january|february|april|june|july|august|september|octo
 LONG_MONTH: Final = rf"(?:{PLAIN_MONTH}|(?:march|may)\b)"
 MONTH: Final = rf"(?:{LONG_MONTH}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
 VERB_MONTHS: Final = {"may", "march", "mar"}
-"""Months that are other words in lower case."""
+"""Months that are verbs as well."""
 
 SEASONS: Final = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 SEASON: Final = r"(?:spring|summer|autumn|fall|winter)"

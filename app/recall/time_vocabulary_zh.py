@@ -31,7 +31,7 @@ OTHER_TIMES: Final = (
     rf"(?:每|逢)(?:隔?[一两三几])?个?(?:天|日|年|月|季度|早上?|晚上?|周末|{WEEK}[一二三四五六日天末]?)|往年|历年"
     # Told from elsewhere; 国庆节那天 is not.
     rf"|第[{DIGIT}几\d]{{1,3}}个?(?:天|日|晚|周|星期|礼拜|月|年)|[次隔]日|隔天|同一?天"
-    r"|(?<![日号天节夕旦诞])(?:那一?(?:天|晚|年|周|个月|个?晚上|个?早上|段)|当(?:天(?!气)|日|晚|年))"
+    r"|(?<![日号天节夕旦诞秋阳午夜末一二三四五六])(?:那一?(?:天|晚|年|周|个月|个?晚上|个?早上|段)|当(?:天(?!气)|日|晚|年))"
     r"|某一?(?:天|日|年|个月)|有一?天|改天|哪一?[天年]"
     # To come.
     r"|明(?:天|日|儿|早|晚|年)|(?<!先)大?后天|后年|来年"
@@ -44,8 +44,14 @@ _ONE_TO_NINE: Final = "[一二三四五六七八九]"
 DAY_NUMBER: Final = rf"(?:三十一?|二十{_ONE_TO_NINE}?|十{_ONE_TO_NINE}?|{_ONE_TO_NINE})"
 CLOCK_NUMBER: Final = rf"(?:二十[一二三四]?|十{_ONE_TO_NINE}?|[零一二两三四五六七八九])"
 # Without 分, a single digit is a decimal (三点五) and so may be more (三点十个).
-CLOCK_MINUTE: Final = rf"[0-5]\d|\d(?=分)|[二三四五]?十{_ONE_TO_NINE}?(?=分|$|[\s,，。的我你他她])|零{_ONE_TO_NINE}|{_ONE_TO_NINE}(?=分)"
-COUNTED_POINTS: Final = r"意见|建议|看法|想法|要求|原因|理由|说明|优惠|希望|问题|注意|体会|感想|内容|共识|收获|[钱水血式之也都没不]"
+CLOCK_MINUTE: Final = (
+    rf"[0-5]\d|\d(?=分)|{_ONE_TO_NINE}(?=分)|零{_ONE_TO_NINE}"
+    rf"|[二三四五]?十{_ONE_TO_NINE}?(?=分|$|[\s,，。的我你他她])"
+)
+COUNTED_POINTS: Final = (
+    r"意见|建议|看法|想法|要求|原因|理由|说明|优惠|希望|问题|注意|体会|感想|内容"
+    r"|共识|收获|[钱水血式之也都没不]"
+)
 """What follows a number of points, or "a bit" (一点), and not an hour."""
 
 # What would make 周一 and its like part of something else: 上周一直, 上周三亚, 上周天气.
@@ -60,6 +66,10 @@ AFTER_BARE_WEEKDAY: Final = (
 )
 SEASON: Final = r"(春|夏|秋|冬)(?:天|季|日)"
 SAID_SOON: Final = re.compile(r".{0,6}?(?:[说问聊讲提]|告诉|的时候)")
+AFTER_SHORT_YEAR: Final = (
+    r"年(?:(?:1[0-2]|\d|[一二三四五六七八九十]{1,2})月|年?[初底末]|[春夏秋冬]|[暑寒]假"
+    r"|国庆|中秋|端午|元旦|除夕|[上下]半年)"
+)
 AFTER_CLOCK: Final = re.compile(r"的时候|左右|许|那会|多(?![元块万个])")
 AFTER_DAY_NUMBER: Final = re.compile(r"那天|[我你他她咱]|[早晚]|[上中下]午|凌晨|\d{1,2}[点:]")
 
@@ -159,4 +169,5 @@ UNITS: Final = {
 }
 LONG_PARTS: Final = "|".join(sorted((part for part in PARTS if len(part) > 1), key=len, reverse=True))
 MAX_YEARS: Final = 200
-CENTURY: Final = 2_000
+MIN_FULL_YEAR: Final = 100
+THIS_CENTURY: Final = 2_000

@@ -3,11 +3,13 @@
 What is read is a half-open range in the user's zone.
 
 - An expression is what adjoining words refine together (去年 + 国庆节, 前天 + 晚上 + 八点, `Friday` +
-  `last week`); in Chinese a person may stand between (昨天我们下午三点). What lacks its coarser part is the most
-  recent in the past: 3月5号 is this year's or last year's, 周三 and `last Tuesday` the last one before today.
-  上周三 is the Wednesday of the previous week; weeks start on Monday.
+  `last week`); in Chinese a person may stand between (昨天我们下午三点). What lacks its coarser part is the
+  most recent in the past: 3月5号 is this year's or last year's, 周三 and `last Tuesday` the last one before
+  today. 上周三 is the Wednesday of the previous week; weeks start on Monday.
 - Days, weeks, months and years are whole ones. Clock times are half an hour either way, or a quarter where
   minutes were said; 'N units ago' is as wide as `time_distances` says; 刚才 is the last half hour.
+- Parts of the day have fixed hours (`time_places`); an evening lasts until two, so that 昨晚 and `last night`
+  hold what was said after midnight. Without a part of the day, one to five o'clock is in the afternoon.
 - 'From A to B' and 'A and B' give the hull, 'since A' and 'after A' end now, 'before A' is not read.
 - Of several expressions, one beside a verb of saying comes first (上周说的 is when it was said, what follows
   is what was said), then any before the bare present (今天, this year), then the tightest, then the first.
@@ -17,7 +19,7 @@ What is read is a half-open range in the user's zone.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -61,43 +63,36 @@ class _Reading:
 
 # One sign for one sign, so that places in the folded text are places in the text.
 _FOLDED: Final = str.maketrans(
-    "０１２３４５６７８９：／－．ＱｑＴ週個點號後剛兩節鐘時間禮這過幾聖誕國慶勞動兒淩裡裏歲隨兩陽婦萬來約當內開",
-    "0123456789:/-.QqT周个点号后刚两节钟时间礼这过几圣诞国庆劳动儿凌里里岁随两阳妇万来约当内开",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ０１２３４５６７８９：／－．週個點號後剛兩節鐘時間禮這過幾聖誕國慶勞動兒淩裡裏歲隨兩陽婦萬來約當內開",
+    "abcdefghijklmnopqrstuvwxyz0123456789:/-.周个点号后刚两节钟时间礼这过几圣诞国庆劳动儿凌里里岁随两阳妇万来约当内开",
 )
 _NOON_H: Final = 12
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
-_HAS_LETTERS: Final = re.compile(r"[A-Za-z]")
+_HAS_LETTERS: Final = re.compile(r"[a-z]")
 _HAS_DIGITS: Final = re.compile(r"\d")
 _HAS_CHINESE: Final = re.compile(r"[一-鿿]")
 _LONGEST_GAP: Final = 24
 _TIGHT_GAP: Final = re.compile(
-    r"(?:[\s,，]|的|[那当这]天|那个?(?=[的\s])?|之|(?<=\d)[Tt](?=$)|['’]s\b|\b(?:of|in|on|at|the|around|during|from|for|back)\b){0,6}",
-    re.IGNORECASE,
+    r"(?:[\s,，]|的|[那当这]天|那个?(?=[的\s])?|之|t$|['’]s\b|\b(?:of|in|on|at|the|around|during|from|for|back)\b){0,6}",
 )
 _PERSON_GAP: Final = re.compile(r"[我你您他她它们咱大家和跟在的那个是就]{0,8}")
-_TO: Final = re.compile(
-    r"\s*(?:到了?|至|[~～—–-]{1,2}|to|until|till|through)\s*(?:the\s|on\s)?", re.IGNORECASE
-)
-_AND: Final = re.compile(
-    r"\s*(?:和|与|跟|或者?|还是|以及|、|and|or)\s*(?:the\s|on\s|in\s|at\s)?", re.IGNORECASE
-)
+_BETWEEN_PREFIX: Final = re.compile(r"\bbetween\s+(?:the\s+)?$")
+_TO: Final = re.compile(r"\s*(?:到了?|至|[~～—–-]{1,2}|to|until|till|through)\s*(?:the\s|on\s)?")
+_AND: Final = re.compile(r"\s*(?:和|与|跟|或者?|还是|以及|、|and|or)\s*(?:the\s|on\s|in\s|at\s)?")
 _BEFORE_SUFFIX: Final = re.compile(r"的?(?:之前|以前|为止|前(?![后端台往面]))")
 _AFTER_SUFFIX: Final = re.compile(r"的?(?:之后|以后|后(?![来天台面半悔续备]))")
 _SINCE_SUFFIX: Final = re.compile(
     r"以来|至今|开始|起(?![床来码初因源点飞诉名步义])|到(?:现在|今天|目前|如今)|\s+onwards?\b|\s+(?:to|until|till)\s+now\b"
 )
-_BEFORE_PREFIX: Final = re.compile(
-    r"\b(?:before|until|till|by|prior to|截至|截止到?)\s*(?:the\s+)?$", re.IGNORECASE
-)
-_AFTER_PREFIX: Final = re.compile(r"\bafter\s+(?:the\s+)?$", re.IGNORECASE)
-_SINCE_PREFIX: Final = re.compile(r"(?:\bsince\s+(?:the\s+)?|自从|自)$", re.IGNORECASE)
+_BEFORE_PREFIX: Final = re.compile(r"\b(?:before|until|till|by|prior to|截至|截止到?)\s*(?:the\s+)?$")
+_AFTER_PREFIX: Final = re.compile(r"\bafter\s+(?:the\s+)?$")
+_SINCE_PREFIX: Final = re.compile(r"(?:\bsince\s+(?:the\s+)?|自从|自)$")
 _LONGEST_PREFIX: Final = 16
 _SAID_AFTER: Final = re.compile(r".{0,8}?(?:[说问聊讲提谈写发记]|告诉|回答|答应|推荐|分享|咨询)")
 _SAYING: Final = re.compile(
     r"\b(?:say|said|tell|told|ask(?:ed)?|mention(?:ed)?|talk(?:ed)?|discuss(?:ed)?|chat(?:ted)?|wrote|write|sen[dt]|"
     r"recommend(?:ed)?|share[d]?)\b",
-    re.IGNORECASE,
 )
 _SAID_BEFORE_WITHIN: Final = 40
 _SAID_AFTER_WITHIN: Final = 15
@@ -122,15 +117,15 @@ _NUMERIC: Final = RuleTable(
     [
         (
             (
-                r"(?<![A-Za-z\d_.\-/])(?:19|20)\d\d"
+                r"(?<![a-z\d_.\-/])(?:19|20)\d\d"
                 r"(?:-(?:0?[1-9]|1[0-2])-\d{1,2}|/(?:0?[1-9]|1[0-2])/\d{1,2}|\.(?:0?[1-9]|1[0-2])\.\d{1,2})"
-                r"(?![A-SU-Za-z\d_]|[-/.]\d)"
+                r"(?![a-su-z\d_]|[-/.]\d)"
             ),
             _iso_date,
         ),
         (
             (
-                r"(?:(?<=\d[Tt])|(?<![\d:.A-Za-z/]))([01]?\d|2[0-3]):([0-5]\d)(?::[0-5]\d(?:\.\d{1,6})?)?"
+                r"(?:(?<=\dt)|(?<![\d:.a-z/]))([01]?\d|2[0-3]):([0-5]\d)(?::[0-5]\d(?:\.\d{1,6})?)?"
                 r"(?![\d:%]|\.\d|\s?[ap]\.?m\b)(?=(的时候|左右|那会|[我你他她咱])?)"
             ),
             _iso_clock,
@@ -217,38 +212,50 @@ def _readings(text: str, expressions: list[_Expression], *, moment: Moment, zone
     """What each expression, or pair of them, stands for."""
     readings: list[_Reading] = []
     previous: _Expression | None = None
-    for expression in expressions:
-        joint = None
-        if previous is not None:
-            gap = text[previous.end : expression.start]
-            joint = None if len(gap) > _LONGEST_GAP else _joint_of(gap)
-        chain = expression.chain
-        if joint is not None and previous is not None and (chain[0].needs is not None or not _stands(chain)):
-            # 下午三点到五点: the end borrows what it lacks.
-            chain = _borrowed(previous.chain, chain)
-        reading = _reading(text, expression, chain=chain, moment=moment, zone=zone)
-        whole = None
-        if joint is not None and previous is not None and readings and readings[-1].end == previous.end:
-            whole = _hull(readings[-1], reading, end=expression.end, is_to=joint, moment=moment, zone=zone)
-        if whole is not None:
-            readings[-1] = whole
-        elif reading is not None:
-            readings.append(reading)
-        elif previous is not None and readings and _is_reference(text, previous, expression):
-            # "the weekend before April 10": counted from there, not from now.
-            readings.pop()
-        previous = _Expression(expression.start, expression.end, chain)
+    for stated in expressions:
+        expression = stated
+        is_to = None if previous is None else _joint(text, previous, expression)
+        if is_to is None or previous is None:
+            reading = _reading(text, expression, moment=moment, zone=zone)
+            if reading is not None:
+                readings.append(reading)
+            elif previous is not None and readings and _is_reference(text, previous, expression):
+                # "the weekend before April 10" is counted from there, not from now.
+                readings.pop()
+        else:
+            # 下午三点到五点, `May to July 2023`: each borrows from the other what it lacks.
+            first = replace(previous, chain=_borrowed(expression.chain, previous.chain))
+            expression = replace(expression, chain=_borrowed(previous.chain, expression.chain))
+            one = _reading(text, first, moment=moment, zone=zone)
+            other = _reading(text, expression, moment=moment, zone=zone)
+            if readings and readings[-1].end >= previous.end:
+                readings.pop()
+            if one is not None and (is_to or other is not None):
+                readings.append(
+                    _hull(one, other, end=expression.end, is_to=is_to, tonight=_tonight(moment, zone))
+                )
+            else:
+                readings += [reading for reading in (one, other) if reading is not None]
+        previous = expression
     return readings
 
 
-def _joint_of(gap: str) -> bool | None:
-    """Whether a gap says 'to' (True) or 'and' (False)."""
+def _joint(text: str, one: _Expression, other: _Expression) -> bool | None:
+    """Whether what stands between two expressions says 'to' (True) or 'and' (False)."""
+    gap = text[one.end : other.start]
+    if len(gap) > _LONGEST_GAP:
+        return None
     if _TO.fullmatch(gap):
         return True
-    return False if _AND.fullmatch(gap) else None
+    if _AND.fullmatch(gap) is None:
+        return None
+    return _BETWEEN_PREFIX.search(text, max(0, one.start - _LONGEST_PREFIX), one.start) is not None
 
 
 def _borrowed(lender: tuple[Meaning, ...], chain: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+    """A chain headed by what it leans on, where the lender has that."""
+    if chain[0].needs is None:
+        return chain
     return (*(meaning for meaning in lender if meaning.bottom < chain[0].top), *chain)
 
 
@@ -257,9 +264,8 @@ def _stands(chain: tuple[Meaning, ...]) -> bool:
     return len(chain) > 1 or chain[0].alone
 
 
-def _reading(
-    text: str, expression: _Expression, *, chain: tuple[Meaning, ...], moment: Moment, zone: ZoneInfo
-) -> _Reading | None:
+def _reading(text: str, expression: _Expression, *, moment: Moment, zone: ZoneInfo) -> _Reading | None:
+    chain = expression.chain
     if not _stands(chain):
         return None
     prefix = text[max(0, expression.start - _LONGEST_PREFIX) : expression.start]
@@ -298,19 +304,20 @@ def _is_reference(text: str, previous: _Expression, expression: _Expression) -> 
     )
 
 
-def _hull(
-    one: _Reading, other: _Reading | None, *, end: int, is_to: bool, moment: Moment, zone: ZoneInfo
-) -> _Reading | None:
+def _hull(one: _Reading, other: _Reading | None, *, end: int, is_to: bool, tonight: datetime) -> _Reading:
     """From the start of one to the end of the other; an end that is still to come is the end of today."""
-    if not is_to:
-        if other is None:
-            return None
-        span = Span(min(one.span.since, other.span.since), max(one.span.until, other.span.until))
-        return _Reading(one.start, other.end, span, is_present=False)
-    if other is not None and other.span.until > one.span.until:
-        return _Reading(one.start, other.end, Span(one.span.since, other.span.until), is_present=False)
-    tonight = _pinned(Span(moment.today, moment.today + DAY), zone).until
-    return _Reading(one.start, end, Span(one.span.since, max(one.span.until, tonight)), is_present=False)
+    since, until = one.span
+    if other is not None and not is_to:
+        since, until = min(since, other.span.since), max(until, other.span.until)
+    elif other is not None and other.span.until > until:
+        until = other.span.until
+    else:
+        until = max(until, tonight)
+    return _Reading(one.start, end, Span(since, until), is_present=False)
+
+
+def _tonight(moment: Moment, zone: ZoneInfo) -> datetime:
+    return _pinned(Span(moment.today, moment.today + DAY), zone).until
 
 
 def _pinned(span: Span, zone: ZoneInfo) -> Span:

@@ -1,4 +1,4 @@
-"""English time words. Pure."""
+"""English time words, in lower case (`time_words` folds them). Pure."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,6 @@ from app.recall.time_places import (
     EVENING,
     clock,
     day_of_month,
-    day_of_week,
     festival,
     last_festival,
     last_months,
@@ -73,7 +72,7 @@ _PERIODS: Final = {
 
 
 def _fold(words: str | None) -> str:
-    return " ".join((words or "").lower().split())
+    return " ".join((words or "").split())
 
 
 def _step_over(_match: _Match) -> Sequence[Meaning]:
@@ -85,17 +84,17 @@ def _never(_match: _Match) -> Sequence[Meaning]:
 
 
 def _weekday_number(name: str) -> int:
-    return WEEKDAYS[name[:3].lower()]
+    return WEEKDAYS[name[:3]]
 
 
 def _month_number(name: str) -> int:
-    return MONTHS[name[:3].lower()]
+    return MONTHS[name[:3]]
 
 
 def _quantity(amount: str, unit_name: str, *, and_a_half: bool = False) -> tuple[Amount, Unit] | None:
     read = english_amount(_fold(amount))
-    unit = UNITS[unit_name[:3].lower()]
-    if unit_name.lower().startswith("fort"):
+    unit = UNITS[unit_name[:3]]
+    if unit_name.startswith("fort"):
         read = Amount(read.low * _FORTNIGHT_WEEKS, read.high * _FORTNIGHT_WEEKS)
     if unit is Unit.YEAR and read.high > _MAX_YEARS:
         return None
@@ -117,7 +116,7 @@ def _ago(match: _Match) -> Sequence[Meaning]:
         if second is None:
             return _NOTHING
         distance.append(second)
-    if unit_name.lower().startswith("night"):
+    if unit_name.startswith("night"):
         return ago(distance), part_of_day(EVENING)
     return (ago(distance),)
 
@@ -135,29 +134,38 @@ def _recent(match: _Match) -> Sequence[Meaning]:
 
 
 def _before_last(match: _Match) -> Sequence[Meaning]:
-    return (_PERIODS[match[1].lower()](-2),)
+    return (_PERIODS[match[1]](-2),)
 
 
 def _relative_period(match: _Match) -> Sequence[Meaning]:
-    return (_PERIODS[match[2].lower()](0 if match[1].lower() == "this" else -1),)
+    return (_PERIODS[match[2]](0 if match[1] == "this" else -1),)
 
 
 def _earlier(match: _Match) -> Sequence[Meaning]:
-    return (earlier(_PERIODS[(match[1] or "day").lower()](0)),)
+    return (earlier(_PERIODS[(match[1] or "day")](0)),)
 
 
 def _relative_weekday(match: _Match) -> Sequence[Meaning]:
     number = _weekday_number(match[2])
-    return (day_of_week(number, week_shift=0) if _fold(match[1]) == "this" else last_weekday(number),)
+    return (relative_week(0), weekday(number)) if _fold(match[1]) == "this" else (last_weekday(number),)
 
 
 def _weekday(match: _Match) -> Sequence[Meaning]:
     return (weekday(_weekday_number(match[0])),)
 
 
+def _weekdays_ago(match: _Match) -> Sequence[Meaning]:
+    amount = english_amount(_fold(match[1]))
+    return (last_weekday(_weekday_number(match[2]), nth=max(1, int(amount.low))),)
+
+
+def _season_before_last(match: _Match) -> Sequence[Meaning]:
+    return (last_months(SEASONS[match[1]], length=_SEASON_LENGTH, nth=2),)
+
+
 def _weekend(match: _Match) -> Sequence[Meaning]:
-    lead = match.string[: match.start()].lower()
-    return (weekend(alone=lead.endswith(("over the ", "on the ", "at the ", "during the "))),)
+    leads = ("over the ", "on the ", "at the ", "during the ")
+    return (weekend(alone=match.string.endswith(leads, 0, match.start())),)
 
 
 def _relative_part(match: _Match) -> Sequence[Meaning]:
@@ -167,7 +175,7 @@ def _relative_part(match: _Match) -> Sequence[Meaning]:
 
 def _relative_month_name(match: _Match) -> Sequence[Meaning]:
     number = _month_number(match[2])
-    return (last_months(number),) if match[1].lower() == "last" else (relative_year(0), months(number))
+    return (last_months(number),) if match[1] == "last" else (relative_year(0), months(number))
 
 
 def _month(match: _Match) -> Sequence[Meaning]:
@@ -181,15 +189,16 @@ def _month_and_year(match: _Match) -> Sequence[Meaning]:
 def _month_and_day(match: _Match, *, month: int) -> Sequence[Meaning]:
     """A date; groups 1 and 3 are month and day or the other way round, 2 an ordinal ending, 4 a year."""
     name, number = match[month], match[4 - month]
-    is_sure = match[2] or match[4] or match.string[: match.start()].lower().endswith("on ")
-    if name.lower().rstrip(".") in VERB_MONTHS and name[0].islower() and not is_sure:
+    is_sure = month == 1 or match[2] or match[4] or match.string.endswith("on ", 0, match.start())
+    if name in VERB_MONTHS and not is_sure:
+        # "the top 5 may change"
         return _NOTHING
     date = months(_month_number(name)), day_of_month(int(number))
     return (year(int(match[4])), *date) if match[4] else date
 
 
 def _day_of_month(match: _Match) -> Sequence[Meaning]:
-    return (day_of_month(int(match[1]), alone=match.string[: match.start()].lower().endswith("on the ")),)
+    return (day_of_month(int(match[1]), alone=match.string.endswith("on the ", 0, match.start())),)
 
 
 def _year(match: _Match, *, alone: bool) -> Sequence[Meaning]:
@@ -198,7 +207,7 @@ def _year(match: _Match, *, alone: bool) -> Sequence[Meaning]:
 
 def _season(match: _Match) -> Sequence[Meaning]:
     lead = _fold(match[1])
-    first = SEASONS[match[2].lower()]
+    first = SEASONS[match[2]]
     if lead in {"last", "past", "this past"}:
         return (last_months(first, length=_SEASON_LENGTH),)
     if lead == "this":
@@ -212,7 +221,7 @@ def _quarter(match: _Match) -> Sequence[Meaning]:
 
 
 def _third(match: _Match, *, of_year: bool = False, alone: bool = False) -> Sequence[Meaning]:
-    word = match[1].lower()
+    word = match[1]
     which = 0 if word in {"early", "beginning", "start"} else 1 if word.startswith("mid") else 2
     return (third(which, of_year=of_year, alone=alone),)
 
@@ -225,7 +234,7 @@ def _festival(name: str, match: _Match) -> Sequence[Meaning]:
 
 
 def _part(match: _Match) -> Sequence[Meaning]:
-    return (part_of_day(PARTS.get(_fold(match[0])) or PARTS[match[1].lower()]),)
+    return (part_of_day(PARTS.get(_fold(match[0])) or PARTS[match[1]]),)
 
 
 def _clock(match: _Match) -> Sequence[Meaning]:
@@ -233,7 +242,7 @@ def _clock(match: _Match) -> Sequence[Meaning]:
     if match[3]:
         if not 1 <= hour <= _NOON_H:
             return _NOTHING
-        hour = hour % _NOON_H + (_NOON_H if match[3] in "pP" else 0)
+        hour = hour % _NOON_H + (_NOON_H if match[3] == "p" else 0)
         return (clock(hour, minute, is_24h=True, alone=True),)
     is_24h = hour > _NOON_H or match[1].startswith("0")
     return (clock(hour, minute, is_24h=is_24h, alone=bool(match[2] or match[4])),)
@@ -273,6 +282,8 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         _ago,
     ),
     (rf"({ENGLISH_AMOUNT})\s+weekends?\s+ago\b", _weekends_ago),
+    (rf"({ENGLISH_AMOUNT})\s+({LONG_WEEKDAY})s?\s+ago\b", _weekdays_ago),
+    (rf"the\s+({SEASON})\s+before\s+last\b", _season_before_last),
     (r"just\s+now\b|(?:a\s+)?moments?\s+ago\b", lambda _m: (just_now(),)),
     (r"the\s+other\s+(?:day|night)\b", lambda _m: (before_today(_OTHER_DAY, Unit.DAY),)),
     (r"earlier\s+(?:today|this\s+(week|month|year))\b", _earlier),
@@ -315,12 +326,13 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         rf"({DAY_NUMBER})(st|nd|rd|th)?\s+(?:of\s+)?({MONTH})(?:,?\s+({YEAR})\b)?",
         partial(_month_and_day, month=3),
     ),
-    (rf"({MONTH})\s*,?\s+(?:of\s+)?({YEAR})\b", _month_and_year),
+    (rf"({MONTH})(?:\s*,)?\s+(?:of\s+)?({YEAR})\b", _month_and_year),
     (
         (
-            rf"(?:{_after_any('in', 'of', 'during', 'since', 'until', 'till', 'early', 'late', 'mid', 'after')}"
-            rf"|(?<=mid-)){LONG_MONTH}"
-            rf"|{_after_any('from', 'to', 'through', 'by', 'before', 'and', 'or', 'between')}{PLAIN_MONTH}"
+            rf"(?:{_after_any('in', 'of', 'during', 'since', 'until', 'early', 'late', 'mid', 'after')}"
+            rf"|(?<=mid-)){LONG_MONTH}|{_after_any('in', 'during', 'since', 'until')}{MONTH}"
+            rf"|{_after_any('from', 'between')}{LONG_MONTH}(?=\s+(?:to|through|until|and)\b)"
+            rf"|{_after_any('from', 'to', 'through', 'by', 'before', 'and', 'or')}{PLAIN_MONTH}"
         ),
         _month,
     ),
@@ -338,7 +350,7 @@ _RULES: Final[list[tuple[str, Handler]]] = [
     (
         (
             rf"(?:(last|this\s+past|past|this|in\s+the|during\s+the|over\s+the)\s+)?\b({SEASON})(?:time)?\b"
-            rf"(?:(?<!fall)|(?=\s+(?:of\s+)?{YEAR})|(?<=last fall)|(?<=this fall)|(?<=past fall)|(?<=the fall))"
+            rf"(?:(?<!fall)|(?=\s+(?:of\s+)?{YEAR})|(?<=last fall)|(?<=this fall)|(?<=the fall))"
         ),
         _season,
     ),
@@ -361,4 +373,9 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         _clock,
     ),
 ]
-TABLE: Final = RuleTable(_RULES, starts_with=r"\b(?=[a-z\d])", flags=re.IGNORECASE | re.ASCII)
+# Every pair of signs that a rule begins with.
+_STARTS: Final = (
+    r"\b(?=\d|q[1-4]|a[\sfnpu]|b[el]|c[hou]|d[aeru]|e[ailnv]|f[aeior]|go|h[ao]|in|j[aeu]|l[aosu]|m[aeiot]"
+    r"|n[eio]|o[cnv]|p[ar]|qi|ru|s[aehiopu]|t[ehouw]|up|va|w[eio]|xm|ye)"
+)
+TABLE: Final = RuleTable(_RULES, starts_with=_STARTS, flags=re.ASCII)

@@ -13,7 +13,6 @@ from app.recall.time_places import (
     MORNING,
     clock,
     day_of_month,
-    day_of_week,
     festival,
     last_months,
     lunar_new_year,
@@ -38,7 +37,7 @@ from app.recall.time_vocabulary_zh import (
     AFTER_BARE_WEEKDAY,
     AFTER_CLOCK,
     AFTER_DAY_NUMBER,
-    CENTURY,
+    AFTER_SHORT_YEAR,
     CLOCK_MINUTE,
     CLOCK_NUMBER,
     COUNTED_POINTS,
@@ -50,6 +49,7 @@ from app.recall.time_vocabulary_zh import (
     FRONT,
     LONG_PARTS,
     MAX_YEARS,
+    MIN_FULL_YEAR,
     OTHER_TIMES,
     PARTS,
     QUANTITY,
@@ -57,6 +57,7 @@ from app.recall.time_vocabulary_zh import (
     SEASON,
     SEASON_STARTS,
     SHIFTS,
+    THIS_CENTURY,
     UNITS,
     WEEK,
     WEEKDAY,
@@ -135,7 +136,7 @@ def _week(match: _Match) -> Sequence[Meaning]:
     if match[2]:
         return (relative_weekend(shift),)
     if match[3]:
-        return (day_of_week(WEEKDAYS[match[3]], week_shift=shift),)
+        return relative_week(shift), weekday(WEEKDAYS[match[3]])
     return (relative_week(shift),)
 
 
@@ -170,7 +171,7 @@ def _year(match: _Match) -> Sequence[Meaning]:
     number = chinese_number(match[1])
     if number is None:
         return _NOTHING
-    return (year(number if number >= CENTURY // 2 else CENTURY + number),)
+    return (year(number if number >= MIN_FULL_YEAR else THIS_CENTURY + number),)
 
 
 def _quarter(match: _Match) -> Sequence[Meaning]:
@@ -185,7 +186,7 @@ def _third(match: _Match, *, of_year: bool) -> Sequence[Meaning]:
 
 def _month(match: _Match) -> Sequence[Meaning]:
     number = chinese_number(match[1])
-    return (months(number),) if number and number <= _NOON_H else _NOTHING
+    return (months(number),) if number else _NOTHING
 
 
 def _day(match: _Match) -> Sequence[Meaning]:
@@ -269,10 +270,10 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         r"((?<!过)去|大前|(?<![之以目当年月天大])前|今|(?<![基根日资])本|(?<![马早晚])上一)年度?(?![货轻龄级代纪])",
         _relative_year,
     ),
-    (r"(?<![\d.A-Za-z_-])((?:19|20)\d\d|\d\d(?=年(?:1[0-2]|\d|[一二三四五六七八九十]{1,2})月))年", _year),
+    (rf"(?<![\d.a-z_-])((?:19|20)\d\d|\d\d(?={AFTER_SHORT_YEAR}))年", _year),
     (r"([一二][零〇九][零〇一二三四五六七八九]{2})年", _year),
     (r"([上下])半年", lambda match: (months(1 if match[1] == "上" else 7, length=6),)),
-    (r"第?(?<!个)([一二三四1-4])季度|[Qq]([1-4])(?![A-Za-z\d])", _quarter),
+    (r"第?(?<!个)([一二三四1-4])季度|q([1-4])(?![a-z\d])", _quarter),
     (r"大年初([一二三四五六七八九十])|正月初([一二三四五六七八九十])", _lunar_day),
     (
         (
@@ -286,12 +287,12 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         partial(_third, of_year=False),
     ),
     (
-        rf"(?<![\d.个第{DIGIT}几正腊闰])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])月份?(?!一次|[兔薪饼票经嫂])",
+        rf"(?<![\d.个第{DIGIT}几正腊闰])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])月份?(?![一\d]次|[兔薪饼票经嫂])",
         _month,
     ),
     (
         (
-            rf"(?<![\d.第#A-Za-z{DIGIT}千万-])(3[01]|[12]\d|0?[1-9]|{DAY_NUMBER})"
+            rf"(?<![\d.第#a-z{DIGIT}千万-])(3[01]|[12]\d|0?[1-9]|{DAY_NUMBER})"
             r"(号|日)(?![楼线机门桌球选车店院位房铺厅台仓站码段文柜床井元电池])"
         ),
         _day,
@@ -323,6 +324,6 @@ _RULES: Final[list[tuple[str, Handler]]] = [
 # Every sign that a rule begins with.
 _STARTS: Final = (
     rf"(?=[\d{DIGIT}几好数半过最近这前头昨今大明后来下上本当每逢第那某有改哪次隔同往历未接去年月春夏秋冬暑寒清凌"
-    r"早中正午傍黄晚夜深刚方适周星礼元国端重七除情妇三植愚劳五青母儿六父教万光双感平圣跨Qq从白天初底末尾的此])"
+    r"早中正午傍黄晚夜深刚方适周星礼元国端重七除情妇三植愚劳五青母儿六父教万光双感平圣跨q从白天初底末尾的此])"
 )
 TABLE: Final = RuleTable(_RULES, starts_with=_STARTS)
