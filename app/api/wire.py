@@ -63,7 +63,6 @@ class ExplainReply(Reply):
     lexical: float | None
     neighbour: float
     time_boost: float
-    question_penalty: float
 
 
 class MemoryReply(DialogueReply):

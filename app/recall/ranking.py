@@ -1,7 +1,7 @@
 """How relevant each candidate is: two sides on one scale, then what a conversation adds. Pure.
 
     fused     = 1/2 vector + 1/2 lexical        each rescaled over the candidates
-    own       = fused - question penalty + time boost
+    own       = fused + time boost
     score     = own + smoothing x max(own of the message before, own of the message after)
     relevance = score x decay, brought to [0, 1]
 
@@ -19,10 +19,8 @@ from app.recall.records import Candidate, Explanation, Mode
 VECTOR_WEIGHT = 0.5
 SMOOTHING = 0.3
 TIME_BOOST = 0.5
-QUESTION_PENALTY = 0.1
 # Cosines of one model lie close together; a span smaller than this says that nothing stands out.
 _SMALLEST_SPAN = 0.04
-_QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ class _Own:
     bm25: float
     lexical: float
     boost: float
-    penalty: float
     total: float
 
 
@@ -127,11 +124,11 @@ class Ranker:
 
     def _finish(self, own: _Own, beside: Collection[int]) -> Ranked:
         near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
-        smoothed = SMOOTHING * max(0.0, near)
+        smoothed = SMOOTHING * near
         candidate = own.candidate
         similarity = candidate.similarity
         decay = self._decay_of(candidate.dialogue)
-        relevance = max(0.0, own.total + smoothed) / self._highest * decay
+        relevance = (own.total + smoothed) / self._highest * decay
         return Ranked(
             candidate=candidate,
             similarity=None if similarity is None else min(1.0, max(0.0, similarity)),
@@ -143,7 +140,6 @@ class Ranker:
                 lexical=own.lexical if self._mode != "vector" else None,
                 neighbour=smoothed,
                 time_boost=own.boost,
-                question_penalty=own.penalty,
             ),
         )
 
@@ -153,9 +149,7 @@ class Ranker:
             vector = max(0.0, 1 - (self._best - one.similarity) / self._span)
         lexical = min(1.0, bm25 / self._highest_bm25) if self._highest_bm25 > 0 else 0.0
         boost = self._boost if self._is_preferred(one.dialogue) else 0.0
-        penalty = _question_penalty(one.dialogue.content)
-        total = self._fuse(vector, lexical) - penalty + boost
-        return _Own(one, vector, bm25, lexical, boost, penalty, total)
+        return _Own(one, vector, bm25, lexical, boost, self._fuse(vector, lexical) + boost)
 
     def _fuse(self, vector: float | None, lexical: float) -> float:
         if self._mode == "keyword":
@@ -170,8 +164,3 @@ class Ranker:
             return False
         since, until = self._preferred
         return since <= dialogue.created_at < until
-
-
-def _question_penalty(content: str) -> float:
-    """Questions resemble the query more than their answers do, and answer nothing."""
-    return QUESTION_PENALTY if content.rstrip().endswith(_QUESTION_ENDINGS) else 0.0

@@ -73,7 +73,6 @@ class Explanation:
     lexical: float | None
     neighbour: float
     time_boost: float
-    question_penalty: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _PENDING_PATIENCE_S = 1.5
 _PENDING_AT_ONCE = 64
 _CANDIDATES = 200
 # Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
-_LOOK_AROUND = 40
+_LOOK_AROUND = 20
 _SECONDS_A_DAY = 86_400
 
 
