@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import DatabaseSetupError
@@ -47,6 +48,20 @@ def alembic_config(options: MigrationOptions) -> Config:
     return config
 
 
+def create_schema_engine(url: str) -> AsyncEngine:
+    """An engine without a pool, for changes of the schema; it may reach PostgreSQL through any pooler."""
+    return create_async_engine(
+        url,
+        poolclass=NullPool,
+        # Speed is of no concern here, so no statement is kept that a transaction pooler would lose or mix up.
+        connect_args={
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: f"__tm_{uuid4()}__",
+        },
+    )
+
+
 async def migrate(options: MigrationOptions, revision: str = "head") -> None:
     """Upgrade to a revision; one process at a time, the others wait and find it done."""
 
@@ -56,7 +71,7 @@ async def migrate(options: MigrationOptions, revision: str = "head") -> None:
         command.upgrade(config, revision)
         connection.commit()
 
-    engine = create_async_engine(options.url, poolclass=NullPool)
+    engine = create_schema_engine(options.url)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(upgrade)
