@@ -180,17 +180,6 @@ def day_of_month(number: int, *, alone: bool = False) -> Meaning:
     return Meaning(top=Level.WEEK, bottom=Level.DAY, place=place, needs=Level.MONTH, alone=alone)
 
 
-def day_of_year(month: int, day: int) -> Meaning:
-    def place(context: Span, _moment: Moment) -> Span | None:
-        if not is_year(context):
-            return context
-        whole = months_of_year(context, first=month, length=1)
-        since = whole.since + (day - 1) * DAY
-        return Span(since, since + DAY) if since < whole.until else None
-
-    return Meaning(top=Level.MONTH, bottom=Level.DAY, place=place, needs=Level.YEAR)
-
-
 def calendar_date(day: date) -> Meaning:
     return Meaning(top=Level.YEAR, bottom=Level.DAY, place=lambda _c, _m: dates_span(day, day + DAY))
 

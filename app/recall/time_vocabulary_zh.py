@@ -19,7 +19,8 @@ from app.recall.time_places import (
 
 DIGIT: Final = "零〇一二两三四五六七八九十百"
 UNIT: Final = r"(?:秒钟?|分钟?|个?小时|个?钟头|刻钟|天|日|周|个?星期|个?礼拜|个月|(?<=半)月|年)"
-QUANTITY: Final = rf"({CHINESE_AMOUNT})[多来]?(个半)?({UNIT})(半)?多?"
+# Many put a blank between figures and signs: 3 天前.
+QUANTITY: Final = rf"({CHINESE_AMOUNT}) ?[多来]?(个半)?({UNIT})(半)?多?"
 FRONT: Final = r"前(?![端台后锋沿排缀景途任辈提卫言列往线面方夕期所])"
 WEEK: Final = r"(?:周|星期|礼拜)"
 FALSE_FRIENDS: Final = (
@@ -30,7 +31,7 @@ OTHER_TIMES: Final = (
     # Recurring.
     rf"(?:每|逢)(?:隔?[一两三几])?个?(?:天|日|年|月|季度|早上?|晚上?|周末|{WEEK}[一二三四五六日天末]?)|往年|历年"
     # Told from elsewhere; 国庆节那天 is not.
-    rf"|第[{DIGIT}几\d]{{1,3}}个?(?:天|日|晚|周|星期|礼拜|月|年)|[次隔]日|隔天|同一?天"
+    rf"|第 ?[{DIGIT}几\d]{{1,3}} ?个?(?:天|日|晚|周|星期|礼拜|月|年)|[次隔]日|隔天|同一?天"
     r"|(?<![日号天节夕旦诞秋阳午夜末一二三四五六])(?:那一?(?:天|晚|年|周|个月|个?晚上|个?早上|段)|当(?:天(?!气)|日|晚|年))"
     r"|某一?(?:天|日|年|个月)|有一?天|改天|哪一?[天年]"
     # To come.
@@ -45,7 +46,7 @@ DAY_NUMBER: Final = rf"(?:三十一?|二十{_ONE_TO_NINE}?|十{_ONE_TO_NINE}?|{_
 CLOCK_NUMBER: Final = rf"(?:二十[一二三四]?|十{_ONE_TO_NINE}?|[零一二两三四五六七八九])"
 # Without 分, a single digit is a decimal (三点五) and so may be more (三点十个).
 CLOCK_MINUTE: Final = (
-    rf"[0-5]\d|\d(?=分)|{_ONE_TO_NINE}(?=分)|零{_ONE_TO_NINE}"
+    rf" ?[0-5]\d| ?\d(?= ?分)|{_ONE_TO_NINE}(?=分)|零{_ONE_TO_NINE}"
     rf"|[二三四五]?十{_ONE_TO_NINE}?(?=分|$|[\s,，。的我你他她])"
 )
 COUNTED_POINTS: Final = (
@@ -144,9 +145,9 @@ FESTIVAL_WORDS: Final[dict[str, str]] = {
     ),
     "double_ninth": r"重阳节?",
     "halloween": r"万圣节?夜?",
-    "singles": r"双十一|双11(?!\d)|光棍节",
+    "singles": r"双十一|双 ?11(?!\d)|光棍节",
     "thanksgiving": r"感恩节",
-    "double_twelve": r"双十二|双12(?!\d)",
+    "double_twelve": r"双十二|双 ?12(?!\d)",
     "christmas_eve": r"平安夜|圣诞(?:节?前)?夜",
     "christmas": r"圣诞节?(?![老树帽歌卡贺袜])",
     "new_year_eve": r"跨年夜?(?!龄)",

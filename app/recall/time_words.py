@@ -156,7 +156,7 @@ def read_time_range(text: str, *, now: datetime, zone: ZoneInfo) -> TimeRange | 
             return None
         since, until = (bound.astimezone(zone) for bound in best.span)
     except (OverflowError, ValueError):
-        # 99年前 from the year 50, or a date that the calendar ends before.
+        # Counted back beyond the first year, or forward beyond the last.
         return None
     return TimeRange(text[best.start : best.end], since, until)
 

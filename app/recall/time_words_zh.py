@@ -62,6 +62,7 @@ from app.recall.time_vocabulary_zh import (
     WEEK,
     WEEKDAY,
     WEEKDAYS,
+    YEAR_SHIFTS,
 )
 
 _Match = re.Match[str]
@@ -145,10 +146,7 @@ def _weekday(match: _Match) -> Sequence[Meaning]:
 
 
 def _relative_year(match: _Match) -> Sequence[Meaning]:
-    shift = {"上一": -1, "去": -1, "本": 0}.get(match[1])
-    return (
-        relative_year(DAY_SHIFTS[match[1]] + (match[1] in {"前", "大前"}) * 0 if shift is None else shift),
-    )
+    return (relative_year(YEAR_SHIFTS[match[1]]),)
 
 
 def _short_season(match: _Match) -> Sequence[Meaning]:
@@ -221,7 +219,7 @@ def _clock(match: _Match) -> Sequence[Meaning]:
     if quarters:
         minute = 15 if quarters[0] == "一" else 45
     if minutes:
-        minute = chinese_number(minutes)
+        minute = chinese_number(minutes.strip())
     return (clock(hour, minute, is_24h=hour > _NOON_H, alone=said_fully),)
 
 
@@ -230,7 +228,7 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         FALSE_FRIENDS,
         _step_over,
     ),
-    (rf"(?:过去|最近|(?<![附靠接亲远将])近|这)的?这?{QUANTITY}(?:以来|来|以内|之内|内|里|间)?", _recent),
+    (rf"(?:过去|最近|(?<![附靠接亲远将])近|这)的?这? ?{QUANTITY}(?:以来|来|以内|之内|内|里|间)?", _recent),
     (rf"(?<![\d.第月点时年{DIGIT}千万]){QUANTITY}零?(?:{QUANTITY})?(?:之前|以前|{FRONT})", _ago),
     (r"(?<![之以目当提跟年月天周期])[前头](两|几|些)(天|日子|周|个?星期|个?礼拜|个月|年)", _few_before),
     # To come, recurring, or told from elsewhere.
@@ -270,7 +268,7 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         r"((?<!过)去|大前|(?<![之以目当年月天大])前|今|(?<![基根日资])本|(?<![马早晚])上一)年度?(?![货轻龄级代纪])",
         _relative_year,
     ),
-    (rf"(?<![\d.a-z_-])((?:19|20)\d\d|\d\d(?={AFTER_SHORT_YEAR}))年", _year),
+    (rf"(?<![\d.a-z_-])((?:19|20)\d\d|\d\d(?={AFTER_SHORT_YEAR})) ?年", _year),
     (r"([一二][零〇九][零〇一二三四五六七八九]{2})年", _year),
     (r"([上下])半年", lambda match: (months(1 if match[1] == "上" else 7, length=6),)),
     (r"第?(?<!个)([一二三四1-4])季度|q([1-4])(?![a-z\d])", _quarter),
@@ -287,13 +285,16 @@ _RULES: Final[list[tuple[str, Handler]]] = [
         partial(_third, of_year=False),
     ),
     (
-        rf"(?<![\d.个第{DIGIT}几正腊闰])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])月份?(?![一\d]次|[兔薪饼票经嫂])",
+        (
+            rf"(?<![\d.个第{DIGIT}几正腊闰])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九]) ?月份?"
+            r"(?! ?[一\d] ?次|[兔薪饼票经嫂])"
+        ),
         _month,
     ),
     (
         (
             rf"(?<![\d.第#a-z{DIGIT}千万-])(3[01]|[12]\d|0?[1-9]|{DAY_NUMBER})"
-            r"(号|日)(?![楼线机门桌球选车店院位房铺厅台仓站码段文柜床井元电池])"
+            r" ?(号|日)(?![楼线机门桌球选车店院位房铺厅台仓站码段文柜床井元电池])"
         ),
         _day,
     ),
@@ -312,8 +313,8 @@ _RULES: Final[list[tuple[str, Handler]]] = [
     (
         (
             rf"(?<![\d.:第{DIGIT}])(2[0-4]|1\d|0?\d|{CLOCK_NUMBER})"
-            r"(点钟?(?![一个]?[点儿])|时(?![候间代期刻尚节光装空效差常]))"
-            rf"(?:(半)(?![价天路个小身])|(整)|([一三]刻)|({CLOCK_MINUTE})(?![\d.%个万亿元块倍])分?)?"
+            r" ?(点钟?(?![一个]?[点儿])|时(?![候间代期刻尚节光装空效差常]))"
+            rf"(?:(半)(?![价天路个小身])|(整)|([一三]刻)|({CLOCK_MINUTE})(?![\d.%个万亿元块倍多人]) ?分?)?"
             rf"(?!{COUNTED_POINTS})"
         ),
         _clock,

@@ -372,9 +372,10 @@ def test_written_dates_are_their_day(day: date) -> None:
 
 
 ADVERSARIAL = [
-    "昨天", "一", "第", "三天", "5月", "从", "半", "零", "年", "前", "1:", "三点", "最近", "昨天到",
-    "三天到", "1", " ", "the ", "a ", "3 days ", "2023-05-", "in the ", "last ", "may ", "half a ", "before ", "，", "的",
-    "yesterday ", "new  ", "may ,", "一个半", "昨天和", "1 ", "5th ", "and a half ", "0",
+    "昨天", "一", "第", "三天", "5月", "从", "半", "零", "年", "前", "1:", "三点", "最近",
+    "昨天到", "三天到", "1", " ", "the ", "a ", "3 days ", "2023-05-", "in the ", "last ", "may ",
+    "half a ", "before ", "，", "的", "yesterday ", "new  ", "may ,", "一个半", "昨天和", "1 ",
+    "5th ", "and a half ", "0",
 ]  # fmt: skip
 
 
