@@ -6,6 +6,7 @@ COPY requirements.lock ./
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY alembic ./alembic
+COPY examples ./examples
 COPY app ./app
 # Editable, because the migrations stand beside the package. The code is compiled here: whoever runs it may not write.
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation --no-index --editable . \

@@ -75,6 +75,15 @@ async def test_the_walk_does_what_it_shows(name: str, live_service: "LiveService
     assert user["erased"]["dialogues"] == 1
 
 
+@both
+async def test_the_class_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    ((_, source),) = blocks(name, "py")
+    printed = (await run(sys.executable, "-c", source, cwd=tmp_path)).splitlines()
+    assert "user(小明): 我的订单号是ORD123456" in printed[0]
+    assert printed[-1] == "?"
+    assert (tmp_path / "data").is_dir()
+
+
 def test_both_languages_have_the_same_commands() -> None:
     def commands(name: str) -> list[str]:
         return [re.sub(r"\s+#.*", "", block) for _, block in blocks(name, "sh", "bash")]
