@@ -81,7 +81,9 @@ async def open_services(
             model_id=model_id,
             workers=_embedding_workers(settings.embedding),
         )
-        sessions = SessionService(database=database, hot_window_tokens=settings.tiers.hot_window_tokens)
+        sessions = SessionService(
+            database=database, hot_window_tokens=settings.tiers.hot_window_tokens, clock=clock
+        )
         recall = RecallService(
             database=database,
             embedder=embedder,

@@ -95,7 +95,7 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE INDEX dialogues_timeline ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (visible_until, outdated)
+            INCLUDE (visible_until, outdated) WHERE kind <> 'summary'
         """
     )
     op.execute(
@@ -103,13 +103,13 @@ def upgrade() -> None:
         CREATE INDEX dialogues_session_search
             ON dialogues (namespace, group_key, user_id, created_at, id)
             INCLUDE (embedding_bits, terms, term_bits, embedding_model_id, visible_until, role)
-            WHERE embedding_status = 'ready' AND NOT outdated
+            WHERE embedding_status = 'ready' AND NOT outdated AND kind <> 'summary'
         """
     )
     op.execute(
         """
         CREATE INDEX dialogues_group_timeline ON dialogues (namespace, group_key, created_at, id)
-            INCLUDE (visible_until, outdated) WHERE group_id IS NOT NULL
+            INCLUDE (visible_until, outdated) WHERE group_id IS NOT NULL AND kind <> 'summary'
         """
     )
     op.execute(

@@ -208,7 +208,7 @@ async def _rebuild_columns(session: WriteSession, dimensions: int) -> None:
         CREATE INDEX dialogues_session_search
             ON dialogues (namespace, group_key, user_id, created_at, id)
             INCLUDE (embedding_bits, terms, term_bits, embedding_model_id, visible_until, role)
-            WHERE embedding_status = 'ready' AND NOT outdated
+            WHERE embedding_status = 'ready' AND NOT outdated AND kind <> 'summary'
         """,
         """
         INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM dialogues

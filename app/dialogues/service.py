@@ -9,9 +9,10 @@ from sqlalchemy.exc import DBAPIError
 
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
-from app.dialogues import store
+from app.dialogues import overview_store, store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.embedding_store import QueueFacts
+from app.dialogues.overview_store import Counts
 from app.dialogues.preparation import LIVE_WITHIN, prepare, text_signature
 from app.dialogues.records import (
     UNSET,
@@ -25,7 +26,7 @@ from app.dialogues.records import (
     Session,
     Stored,
 )
-from app.dialogues.store import Counts, ExistingDialogue
+from app.dialogues.store import ExistingDialogue
 from app.dialogues.tokens import count_tokens
 from app.dialogues.transfer_store import ExportScope, read_export_page
 from app.errors import ConflictError, NotFoundError, UnavailableError
@@ -169,7 +170,7 @@ class DialogueService:
     async def stats(self, namespace: str) -> Counts:
         """The namespace's record in numbers."""
         async with self._database.read() as session:
-            return await store.count_dialogues(session, namespace, now=self._clock())
+            return await overview_store.count_dialogues(session, namespace, now=self._clock())
 
     async def _add(
         self, namespace: str, new: Sequence[NewDialogue], *, wait: bool, name: Callable[[int], str]

@@ -29,7 +29,7 @@ async def read_export_page(
     now: datetime,
 ) -> list[Dialogue]:
     """Unexpired messages by (session, `created_at`, `id`), private sessions as group 0, after one of them."""
-    conditions = ["d.namespace = :namespace", "(d.expires_at IS NULL OR d.expires_at > :now)"]
+    conditions = ["d.namespace = :namespace", "d.visible_until > :now"]
     values: dict[str, Any] = {"namespace": namespace, "now": now, "limit": limit}
     if scope.user_id is not None:
         conditions.append("d.user_id = :user_id")

@@ -41,7 +41,8 @@ class Probe:
 
 def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {"group_key": query.session.group_key}
-    condition = "namespace = :namespace AND group_key = :group_key"
+    # A summary stands beside the conversation, not in it; the indexes of a conversation leave it out.
+    condition = "namespace = :namespace AND group_key = :group_key AND kind <> 'summary'"
     if query.scope == "member":
         condition += " AND user_id = :user_id"
         values["user_id"] = query.session.user_id

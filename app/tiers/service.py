@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 
+from app.clock import Clock
 from app.database.engine import Database
+from app.dialogues import overview_store
 from app.dialogues import store as dialogue_store
 from app.dialogues.records import Erased, Session, SessionOverview, WindowMessage
 from app.errors import UnavailableError
@@ -18,16 +20,19 @@ _TRIM_EVERY_S = 30.0
 class SessionService:
     """Sessions of a namespace."""
 
-    def __init__(self, *, database: Database, hot_window_tokens: int) -> None:
+    def __init__(self, *, database: Database, hot_window_tokens: int, clock: Clock) -> None:
         self._database = database
         self._hot_window_tokens = hot_window_tokens
+        self._clock = clock
 
     async def list_page(
         self, namespace: str, *, limit: int, after: Session | None
     ) -> tuple[list[SessionOverview], Session | None]:
         """A page of the namespace's sessions, and the session after which the next page starts."""
         async with self._database.read() as session:
-            found = await dialogue_store.list_sessions(session, namespace, limit=limit + 1, after=after)
+            found = await overview_store.list_sessions(
+                session, namespace, limit=limit + 1, after=after, now=self._clock()
+            )
         page = found[:limit]
         return page, page[-1].session if len(found) > limit else None
 
