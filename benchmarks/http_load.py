@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.corpus import Corpus, Query
 from benchmarks.metrics import percentile
+from benchmarks.processes import cpu_seconds
+from benchmarks.service import Service
 
 _BATCH = 1000
 _POSTS = 500
@@ -49,12 +51,14 @@ class Measured:
     """A load with a name.
 
     Attributes:
+        cpu_ms: processor time of the service and its embedded database, mean of a request.
         server_ms: mean time of a search as the service itself counts it; None where nothing was searched.
     """
 
     name: str
     concurrency: int
     load: Load
+    cpu_ms: float
     server_ms: float | None = None
 
 
@@ -135,7 +139,7 @@ def search_requests(corpus: Corpus, queries: Iterable[Query], **fields: object) 
 
 
 async def measure_searches(
-    url: str, *, corpus: Corpus, queries: Sequence[Query], rounds: int
+    service: Service, *, corpus: Corpus, queries: Sequence[Query], rounds: int
 ) -> list[Measured]:
     """Searches whose query vector is cached, in several forms; the first row is the floor of any request."""
     searches = search_requests(corpus, queries)
@@ -148,19 +152,19 @@ async def measure_searches(
         ("/memory/prompt, 1,000 tokens", prompts, (1,)),
     ]
     measured = []
-    await send_all(url, searches, concurrency=1)
+    await send_all(service.url, searches, concurrency=1)
     for name, requests, concurrencies in forms:
         for concurrency in concurrencies:
-            before = await _search_duration(url)
-            load = await send_all(url, requests * rounds, concurrency=concurrency)
-            after = await _search_duration(url)
+            before = await _search_duration(service.url)
+            found = await _measure(service, name, requests * rounds, concurrency=concurrency)
+            after = await _search_duration(service.url)
             count = after["count"] - before["count"]
             server_ms = (after["sum"] - before["sum"]) / count * 1000 if count else None
-            measured.append(Measured(name, concurrency, load, server_ms))
+            measured.append(replace(found, server_ms=server_ms))
     return measured
 
 
-async def measure_writes(url: str, *, corpus: Corpus) -> list[Measured]:
+async def measure_writes(service: Service, *, corpus: Corpus) -> list[Measured]:
     """Single messages, one and eight at a time, and batches of 1,000, all to sessions of their own."""
     count = 2 * _POSTS + _BATCHES * _BATCH
     # Users that no earlier run has written to, or all would be duplicates.
@@ -170,14 +174,19 @@ async def measure_writes(url: str, *, corpus: Corpus) -> list[Measured]:
     def posts() -> list[Request]:
         return [Request("/dialogues", orjson.dumps(item)) for item in itertools.islice(fresh, _POSTS)]
 
-    alone = await send_all(url, posts(), concurrency=1)
-    together = await send_all(url, posts(), concurrency=_POSTS_AT_ONCE)
-    batches = await send_all(url, [_batch(fresh) for _ in range(_BATCHES)], concurrency=1)
+    batches = [_batch(fresh) for _ in range(_BATCHES)]
     return [
-        Measured("POST /dialogues", 1, alone),
-        Measured("POST /dialogues", _POSTS_AT_ONCE, together),
-        Measured(f"POST /dialogues/batch of {_BATCH:,}", 1, batches),
+        await _measure(service, "POST /dialogues", posts(), concurrency=1),
+        await _measure(service, "POST /dialogues", posts(), concurrency=_POSTS_AT_ONCE),
+        await _measure(service, f"POST /dialogues/batch of {_BATCH:,}", batches, concurrency=1),
     ]
+
+
+async def _measure(service: Service, name: str, requests: list[Request], *, concurrency: int) -> Measured:
+    before = cpu_seconds(service.roots)
+    load = await send_all(service.url, requests, concurrency=concurrency)
+    cpu_ms = (cpu_seconds(service.roots) - before) / len(requests) * 1000
+    return Measured(name, concurrency, load, cpu_ms)
 
 
 def _batch(messages: Iterable[Mapping[str, Any]]) -> Request:

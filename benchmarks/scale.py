@@ -22,8 +22,9 @@ from benchmarks.brute_force import DEPTH, measure_recall
 from benchmarks.corpus import Corpus, Query, corpus_until_now
 from benchmarks.http_load import Measured, measure_searches, measure_writes
 from benchmarks.metrics import markdown_table, percentile
+from benchmarks.processes import resident_bytes
 from benchmarks.provider import run_provider
-from benchmarks.service import machine_facts, resident_bytes, run_command, run_service
+from benchmarks.service import machine_facts, run_command, run_service
 from benchmarks.storage import (
     TableSize,
     measure_storage,
@@ -98,9 +99,9 @@ def _measure(arguments: argparse.Namespace, data_dir: Path) -> None:
                 measure_recall(service.url, corpus=corpus, queries=queries, dimensions=arguments.dimensions)
             )
             searches = asyncio.run(
-                measure_searches(service.url, corpus=corpus, queries=queries, rounds=arguments.rounds)
+                measure_searches(service, corpus=corpus, queries=queries, rounds=arguments.rounds)
             )
-            writes = asyncio.run(measure_writes(service.url, corpus=corpus))
+            writes = asyncio.run(measure_writes(service, corpus=corpus))
             resident = resident_bytes(service.pid)
     print(f"{facts} · {versions}\n")
     print(
@@ -117,14 +118,23 @@ def _measure(arguments: argparse.Namespace, data_dir: Path) -> None:
 def _write_table(corpus: Corpus, loaded: _Loaded, writes: Sequence[Measured]) -> str:
     rows: list[tuple[object, ...]] = []
     if loaded.import_s is not None:
-        rows.append(("temporal-memory import", "", "", "", corpus.messages / loaded.import_s))
+        rows.append(("temporal-memory import", "", "", "", corpus.messages / loaded.import_s, ""))
     if loaded.embedded:
-        rows.append(("embedding what was imported", "", "", "", loaded.embedded / loaded.embed_s))
+        rows.append(("embedding what was imported", "", "", "", loaded.embedded / loaded.embed_s, ""))
     for write in writes:
         rows_each = 1000 if "batch" in write.name else 1
         load = write.load
-        rows.append((write.name, write.concurrency, load.at(0.5), load.at(0.95), load.per_second * rows_each))
-    return markdown_table(("writing", "at once", "p50 ms", "p95 ms", "messages/s"), rows)
+        rows.append(
+            (
+                write.name,
+                write.concurrency,
+                load.at(0.5),
+                load.at(0.95),
+                load.per_second * rows_each,
+                write.cpu_ms,
+            )
+        )
+    return markdown_table(("writing", "at once", "p50 ms", "p95 ms", "messages/s", "CPU ms"), rows)
 
 
 def _search_table(searches: Sequence[Measured]) -> str:
@@ -134,12 +144,13 @@ def _search_table(searches: Sequence[Measured]) -> str:
             search.concurrency,
             *(search.load.at(share) for share in (0.5, 0.95, 0.99)),
             search.load.per_second,
+            search.cpu_ms,
             "" if search.server_ms is None else search.server_ms,
         )
         for search in searches
     ]
     return markdown_table(
-        ("request", "at once", "p50 ms", "p95 ms", "p99 ms", "requests/s", "mean ms inside the service"), rows
+        ("request", "at once", "p50 ms", "p95 ms", "p99 ms", "requests/s", "CPU ms", "ms inside"), rows
     )
 
 

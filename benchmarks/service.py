@@ -34,6 +34,16 @@ class Service:
     log: Path
     pid: int
 
+    @property
+    def roots(self) -> list[int]:
+        """The service's process and its embedded database's, if it has one."""
+        note = self.data_dir / "postgres" / "postmaster.pid"
+        return (
+            [self.pid, *(int(line) for line in note.read_text().splitlines()[:1])]
+            if note.exists()
+            else [self.pid]
+        )
+
 
 def free_port() -> int:
     """A TCP port of the loopback address that was free a moment ago."""
@@ -142,12 +152,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM now; 0 where the system does not tell."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-    return 0
