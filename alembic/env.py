@@ -8,10 +8,12 @@ from sqlalchemy import Connection, text
 from app.database.migrations import MigrationOptions, create_schema_engine
 from app.database.rows import Row
 from app.dialogues import rows as dialogue_rows
+from app.evaluation import rows as evaluation_rows
+from app.forgetting import rows as forgetting_rows
 from app.tiers import rows as tier_rows
 
 # Loading a room's rows enters its tables into Row.metadata.
-ROOMS = (dialogue_rows, tier_rows)
+ROOMS = (dialogue_rows, evaluation_rows, forgetting_rows, tier_rows)
 
 # Two processes that start together must not migrate together.
 _LOCK = 7_204_119_051

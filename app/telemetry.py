@@ -64,6 +64,33 @@ class Metrics:
             buckets=_FAST_BUCKETS_S,
             registry=self.registry,
         )
+        self.evaluations = Counter(
+            "memory_evaluations_total",
+            "Turns judged, by how: scored, failed, filtered, cached.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.evaluation_score = Histogram(
+            "memory_evaluation_score",
+            "Scores of turns.",
+            buckets=(20, 40, 70, 90, 100),
+            registry=self.registry,
+        )
+        self.evaluation_lag = Gauge(
+            "memory_evaluation_lag_seconds", "Age of the oldest turn without a score.", registry=self.registry
+        )
+        self.turns = Counter(
+            "memory_turns_total",
+            "Turns judged, by retention: none, one_day, one_week, one_month, forever, unscored.",
+            ("retention",),
+            registry=self.registry,
+        )
+        self.summaries = Counter(
+            "memory_summaries_total",
+            "Stretches of the window compressed, by outcome: stored, failed.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.forgotten = Counter(
             "memory_forgotten_total", "Messages deleted, by reason.", ("reason",), registry=self.registry
         )

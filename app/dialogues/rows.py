@@ -56,6 +56,8 @@ class DialogueRow(Row):
     embedding_status: Mapped[str] = mapped_column(Text(collation="C"), server_default=text("'pending'"))
     embedding_error: Mapped[str | None] = mapped_column(Text)
     sender_name: Mapped[str | None] = mapped_column(Text)
+    corrects: Mapped[int | None] = mapped_column(BigInteger)
+    corrected_by: Mapped[int | None] = mapped_column(BigInteger)
     content: Mapped[str] = mapped_column(Text)
     # A signature of the text's terms: the first stage of lexical search.
     terms: Mapped[Any] = mapped_column(BIT(512))

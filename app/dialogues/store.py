@@ -60,7 +60,7 @@ _INSERT = text(
         INSERT INTO window_messages
             (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
         SELECT namespace, user_id, group_id, id, role, content, sender_name, token_count, created_at
-        FROM d WHERE created_at >= :live_since ORDER BY id
+        FROM d WHERE created_at >= CAST(:live_since AS timestamptz) ORDER BY id
     )
     SELECT {DIALOGUE_COLUMNS} FROM d
     """
@@ -73,9 +73,16 @@ async def insert_dialogues(
     prepared: Sequence[PreparedDialogue],
     *,
     now: datetime,
-    live_since: datetime,
+    live_since: datetime | None,
 ) -> list[Dialogue]:
     """Store those whose uuid the namespace does not have yet, and enqueue them; live ones enter the window.
+
+    Args:
+        session: to write in.
+        namespace: the caller's.
+        prepared: the messages.
+        now: when they are stored.
+        live_since: those said since then enter the window; None: none does.
 
     Returns:
         What was stored, in no particular order.

@@ -1,0 +1,75 @@
+"""What a chat asks for, and what is told of it while it goes on. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from app.dialogues.records import Session
+from app.errors import TemporalMemoryError
+from app.recall.records import Language, Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A user's message to be answered, every default already filled in."""
+
+    session: Session
+    user_input: str
+    now: datetime
+    zone: ZoneInfo
+    language: Language
+    top_n: int
+    window_size: int
+    max_memory_tokens: int
+    sender_name: str | None = None
+    assistant_name: str | None = None
+    message_id: int | None = None
+    message_uuid: str | None = None
+    persona: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """In tokens; `memory_tokens` is the part of the prompt that recalled text takes."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """First event: what the model is given of the past."""
+
+    memories: list[Memory]
+    summaries: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Some more of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Last event of a turn that was answered."""
+
+    turn_id: str
+    session: Session
+    reply: str
+    memories: list[Memory]
+    summaries: list[str]
+    degraded: bool
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Last event of a turn that was not answered; the user's message is kept."""
+
+    error: TemporalMemoryError
+
+
+ChatEvent = Recalled | Delta | Done | Failed

@@ -1,0 +1,1 @@
+"""Judgement: what a turn is worth, and how long it is kept."""

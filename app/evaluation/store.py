@@ -1,0 +1,287 @@
+"""The SQL of turns: begun, answered, waiting for a score, judged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, text
+
+from app.database.engine import ReadSession, WriteSession
+from app.dialogues.records import Session
+from app.dialogues.store import erasure_condition, erasure_values
+from app.evaluation.turns import Answer, NewTurn, Outcome, RetentionName, Turn, TurnStatus
+
+_COLUMNS = (
+    "turn_id, namespace, user_id, group_id, message_uuid, message_id, written_hash, sender_name,"
+    " assistant_name, user_content, reply, status, outcome, score, retention, expires_at, user_dialogue_id,"
+    " assistant_dialogue_id, memory_ids, degraded, prompt_tokens, completion_tokens, memory_tokens, attempts,"
+    " created_at, replied_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a turn. `score` None: it was kept unscored."""
+
+    status: TurnStatus
+    outcome: Outcome
+    score: int | None
+    retention: RetentionName | None
+    expires_at: datetime | None
+    user_dialogue_id: int | None
+    assistant_dialogue_id: int | None
+    turn_hash: int
+
+
+async def begin_turn(
+    session: WriteSession, namespace: str, new: NewTurn, *, now: datetime, lease_until: datetime
+) -> tuple[Turn, bool]:
+    """Begin a turn, or take up one that failed or was given up, or find that it is there.
+
+    Returns:
+        The turn, and whether it is the caller's to answer.
+    """
+    begun = (
+        await session.execute(
+            text(
+                f"""
+                INSERT INTO turns (turn_id, namespace, user_id, group_id, message_uuid, message_id,
+                    written_hash, sender_name, assistant_name, user_content, status, available_at, created_at)
+                VALUES (:turn_id, :namespace, :user_id, :group_id, :message_uuid, :message_id, :written_hash,
+                    :sender_name, :assistant_name, :user_content, 'answering', :lease_until, :created_at)
+                ON CONFLICT (namespace, message_uuid) DO UPDATE
+                    SET status = 'answering', available_at = excluded.available_at
+                    WHERE turns.written_hash = excluded.written_hash
+                        AND (turns.status = 'failed'
+                             OR turns.status = 'answering' AND turns.available_at <= :now)
+                RETURNING {_COLUMNS}
+                """
+            ),
+            {
+                "turn_id": new.turn_id,
+                "namespace": namespace,
+                "user_id": new.session.user_id,
+                "group_id": new.session.group_id,
+                "message_uuid": new.message_uuid,
+                "message_id": new.message_id,
+                "written_hash": new.written_hash,
+                "sender_name": new.sender_name,
+                "assistant_name": new.assistant_name,
+                "user_content": new.user_content,
+                "lease_until": lease_until,
+                "created_at": new.created_at,
+                "now": now,
+            },
+        )
+    ).one_or_none()
+    if begun is not None:
+        return _read_turn(begun), True
+    there = await session.execute(
+        text(f"SELECT {_COLUMNS} FROM turns WHERE namespace = :namespace AND message_uuid = :message_uuid"),
+        {"namespace": namespace, "message_uuid": new.message_uuid},
+    )
+    return _read_turn(there.one()), False
+
+
+async def answer_turn(session: WriteSession, turn_id: str, answer: Answer) -> bool:
+    """Store the reply; the turn then waits for its score. Whether the turn was still there to be answered."""
+    updated = await session.execute(
+        text(
+            """
+            UPDATE turns SET reply = :reply, replied_at = :replied_at,
+                memory_ids = CAST(:memory_ids AS bigint[]), degraded = :degraded,
+                prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+                memory_tokens = :memory_tokens, status = 'pending', available_at = :replied_at, attempts = 0
+            WHERE turn_id = :turn_id AND status = 'answering'
+            RETURNING turn_id
+            """
+        ),
+        {
+            "turn_id": turn_id,
+            "reply": answer.reply,
+            "replied_at": answer.replied_at,
+            "memory_ids": list(answer.memory_ids),
+            "degraded": answer.degraded,
+            "prompt_tokens": answer.prompt_tokens,
+            "completion_tokens": answer.completion_tokens,
+            "memory_tokens": answer.memory_tokens,
+        },
+    )
+    return updated.one_or_none() is not None
+
+
+async def fail_turn(session: WriteSession, turn_id: str, *, user_dialogue_id: int) -> bool:
+    """Note that the model gave no answer; whether the turn was still there."""
+    updated = await session.execute(
+        text(
+            "UPDATE turns SET status = 'failed', user_dialogue_id = :dialogue_id"
+            " WHERE turn_id = :turn_id AND status = 'answering' RETURNING turn_id"
+        ),
+        {"turn_id": turn_id, "dialogue_id": user_dialogue_id},
+    )
+    return updated.one_or_none() is not None
+
+
+async def extend_answering(session: WriteSession, turn_id: str, *, until: datetime) -> None:
+    """Move the end of the claim on a turn that is being answered."""
+    await session.execute(
+        text("UPDATE turns SET available_at = :until WHERE turn_id = :turn_id AND status = 'answering'"),
+        {"turn_id": turn_id, "until": until},
+    )
+
+
+async def find_turn(session: ReadSession | WriteSession, namespace: str, turn_id: str) -> Turn | None:
+    """A turn of the namespace."""
+    row = (
+        await session.execute(
+            text(f"SELECT {_COLUMNS} FROM turns WHERE namespace = :namespace AND turn_id = :turn_id"),
+            {"namespace": namespace, "turn_id": turn_id},
+        )
+    ).one_or_none()
+    return _read_turn(row) if row else None
+
+
+async def claim_turns(session: WriteSession, *, limit: int, lease_s: float) -> list[Turn]:
+    """Take the oldest free turns that wait for a score, for a while."""
+    rows = await session.execute(
+        text(
+            f"""
+            WITH free AS (
+                SELECT turn_id FROM turns WHERE status = 'pending' AND available_at <= now()
+                ORDER BY available_at, turn_id LIMIT :limit FOR UPDATE SKIP LOCKED
+            )
+            UPDATE turns SET available_at = now() + make_interval(secs => :lease), attempts = attempts + 1
+            WHERE turn_id IN (SELECT turn_id FROM free)
+            RETURNING {_COLUMNS}
+            """
+        ),
+        {"limit": limit, "lease": lease_s},
+    )
+    return sorted((_read_turn(row) for row in rows), key=lambda turn: (turn.created_at, turn.turn_id))
+
+
+async def postpone_turns(session: WriteSession, turn_ids: Sequence[str], *, seconds: float) -> None:
+    """Move the time at which some waiting turns are free to `seconds` from now."""
+    await session.execute(
+        text(
+            "UPDATE turns SET available_at = now() + make_interval(secs => :seconds)"
+            " WHERE turn_id IN (SELECT turn_id FROM turns WHERE turn_id = ANY(CAST(:ids AS text[]))"
+            " AND status = 'pending' FOR UPDATE SKIP LOCKED)"
+        ),
+        {"ids": list(turn_ids), "seconds": seconds},
+    )
+
+
+async def lock_waiting_turn(session: WriteSession, turn_id: str) -> bool:
+    """Lock a turn that still waits for its score; False where it was judged, or erased, meanwhile."""
+    row = await session.execute(
+        text("SELECT turn_id FROM turns WHERE turn_id = :turn_id AND status = 'pending' FOR UPDATE"),
+        {"turn_id": turn_id},
+    )
+    return row.one_or_none() is not None
+
+
+async def judge_turn(session: WriteSession, turn_id: str, verdict: Verdict, *, now: datetime) -> None:
+    """Store what became of a turn that the caller has locked."""
+    await session.execute(
+        text(
+            """
+            UPDATE turns SET status = :status, outcome = :outcome, score = :score, retention = :retention,
+                expires_at = :expires_at, user_dialogue_id = :user_dialogue_id,
+                assistant_dialogue_id = :assistant_dialogue_id, turn_hash = :turn_hash, evaluated_at = :now
+            WHERE turn_id = :turn_id
+            """
+        ),
+        {
+            "turn_id": turn_id,
+            "status": verdict.status,
+            "outcome": verdict.outcome,
+            "score": verdict.score,
+            "retention": verdict.retention,
+            "expires_at": verdict.expires_at,
+            "user_dialogue_id": verdict.user_dialogue_id,
+            "assistant_dialogue_id": verdict.assistant_dialogue_id,
+            "turn_hash": verdict.turn_hash,
+            "now": now,
+        },
+    )
+
+
+async def find_score(session: ReadSession, namespace: str, turn_hash: int, *, since: datetime) -> int | None:
+    """The newest score that the evaluator gave the same turn."""
+    found = await session.execute(
+        text(
+            "SELECT score FROM turns WHERE namespace = :namespace AND turn_hash = :turn_hash"
+            " AND outcome = 'scored' AND evaluated_at >= :since ORDER BY evaluated_at DESC LIMIT 1"
+        ),
+        {"namespace": namespace, "turn_hash": turn_hash, "since": since},
+    )
+    return found.scalar_one_or_none()
+
+
+async def erase_turns(session: WriteSession, namespace: str, of: Session | int) -> int:
+    """Delete a session's turns, or all of a user's; how many they were."""
+    rows = await session.execute(
+        text(f"DELETE FROM turns WHERE {erasure_condition(of)}"),
+        {"namespace": namespace, **erasure_values(of)},
+    )
+    return int(rows.rowcount)
+
+
+async def delete_old_turns(session: WriteSession, *, before: datetime, limit: int) -> int:
+    """Delete turns that were judged, or failed, long ago; how many they were."""
+    rows = await session.execute(
+        text(
+            "DELETE FROM turns WHERE turn_id IN (SELECT turn_id FROM turns WHERE created_at < :before"
+            " AND status NOT IN ('pending', 'answering') LIMIT :limit FOR UPDATE SKIP LOCKED)"
+        ),
+        {"before": before, "limit": limit},
+    )
+    return int(rows.rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCounts:
+    """Turns of a namespace (or of all) in numbers; `lag_s`: how long the oldest waiting one has waited."""
+
+    statuses: dict[str, int]
+    outcomes: dict[str, int]
+    retentions: dict[str, int]
+    lag_s: float
+
+
+async def count_turns(session: ReadSession, namespace: str | None) -> TurnCounts:
+    """Count turns from several sides."""
+    rows = (
+        await session.execute(
+            text(
+                "SELECT status, outcome, retention, count(*) AS turns,"
+                " coalesce(extract(epoch FROM now() - min(replied_at) FILTER (WHERE status = 'pending')), 0)"
+                " AS lag_s"
+                " FROM turns WHERE CAST(:namespace AS text) IS NULL OR namespace = :namespace"
+                " GROUP BY status, outcome, retention"
+            ),
+            {"namespace": namespace},
+        )
+    ).all()
+
+    def by(column: str) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for row in rows:
+            key = getattr(row, column)
+            if key is not None:
+                totals[key] = totals.get(key, 0) + row.turns
+        return totals
+
+    return TurnCounts(
+        by("status"), by("outcome"), by("retention"), max((float(row.lag_s) for row in rows), default=0.0)
+    )
+
+
+def _read_turn(row: Row[Any]) -> Turn:
+    values = row._mapping  # noqa: SLF001 - SQLAlchemy's public name for it
+    fields = {key: values[key] for key in Turn.__dataclass_fields__ if key in values}
+    fields["session"] = Session(row.user_id, row.group_id)
+    fields["memory_ids"] = tuple(row.memory_ids)
+    return Turn(**fields)

@@ -1,0 +1,1 @@
+"""Forgetting: what has expired, what nobody asks for, what was corrected."""
