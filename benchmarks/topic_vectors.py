@@ -1,6 +1,6 @@
 """Clustered vectors that are a pure function of a code inside the text.
 
-A text carries a number of eleven digits: 1 (a message) or 2 (a query), three of topic, seven of number. Whoever
+A text carries a number of eleven digits: 1 (a message) or 2 (a query), three of topic, seven of its own. Who
 knows the text knows the vector: a provider process serves it, a benchmark computes it again for brute force.
 """
 
