@@ -31,14 +31,14 @@ async def measure_recall(
         for session, asked in by_session.items():
             numbers = corpus.live_numbers(session)
             vectors = np.array(
-                [model.of_code("ORD", topic=int(corpus.topic_of[at]), number=int(at)) for at in numbers],
+                [model.of_code("message", topic=int(corpus.topic_of[at]), number=int(at)) for at in numbers],
                 dtype=np.float32,
             ).reshape(len(numbers), dimensions)
             requests = search_requests(corpus, asked, mode="vector", top_n=DEPTH, window_size=0, decay=False)
             for query, request in zip(asked, requests, strict=True):
                 reply = orjson.loads(await connection.send(request))
                 found = [int(memory["message_id"]) for memory in reply["memories"]]
-                wanted = model.of_code("ASK", topic=query.topic, number=query.number)
+                wanted = model.of_code("query", topic=query.topic, number=query.number)
                 exact = [int(numbers[row]) for row in nearest(vectors, wanted, DEPTH)]
                 measured.append((query, recall(found, exact)))
     return measured

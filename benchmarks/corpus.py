@@ -170,13 +170,13 @@ def sentence(topic: int, number: int) -> str:
     words: list[str] = []
     while sum(map(len, words)) < length:
         words.append(_word(topic, rng))
-    return f"{''.join(words)}，单号{code('ORD', topic=topic, number=number)}"
+    return f"{''.join(words)}，单号{code('message', topic=topic, number=number)}"
 
 
 def _question(topic: int, number: int) -> str:
     rng = random.Random(-1 - number)
     words = "".join(_topic_word(topic, rng) for _ in range(3))
-    return f"之前说的{words}怎么样了？{code('ASK', topic=topic, number=number)}"
+    return f"之前说的{words}怎么样了？{code('query', topic=topic, number=number)}"
 
 
 def _word(topic: int, rng: random.Random) -> str:

@@ -7,6 +7,8 @@ from uuid import uuid4
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -63,12 +65,24 @@ def create_schema_engine(url: str) -> AsyncEngine:
 
 
 async def migrate(options: MigrationOptions, revision: str = "head") -> None:
-    """Upgrade to a revision; one process at a time, the others wait and find it done."""
+    """Upgrade to a revision; one process at a time, the others wait and find it done.
+
+    Raises:
+        DatabaseSetupError: a later version of the service has been there.
+    """
 
     def upgrade(connection: Connection) -> None:
         config = alembic_config(options)
         config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+        try:
+            command.upgrade(config, revision)
+        except CommandError as error:
+            if not isinstance(error.__cause__, ResolutionError):
+                raise
+            raise DatabaseSetupError(
+                f"A later version of the service has migrated this database ({error}):"
+                " start that version, or use another database."
+            ) from error
         connection.commit()
 
     engine = create_schema_engine(options.url)

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "app").rglob("*.py"))
-MAX_LINES = 425
+MAX_LINES = 410
 # Reembedding rebuilds columns: half of it is a migration, and belongs beside the other half.
 WRITES_SQL = {"store", "rows", "reembedding"}
 

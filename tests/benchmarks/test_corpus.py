@@ -66,9 +66,9 @@ def test_large_sessions_are_asked_most(corpus: Corpus) -> None:
 def test_a_vector_is_a_function_of_the_last_code_in_the_text() -> None:
     model = TopicVectors(64)
     text = sentence(7, 123)
-    expected = model.of_code("ORD", topic=7, number=123)
+    expected = model.of_code("message", topic=7, number=123)
     assert np.array_equal(model.of_text(f"小明: {text}"), expected)
-    assert np.array_equal(model.of_text(code("ORD", topic=1, number=1) + text), expected)
+    assert np.array_equal(model.of_text(code("message", topic=1, number=1) + text), expected)
     assert not np.array_equal(model.of_text(sentence(7, 124)), expected)
     assert np.linalg.norm(model.of_text("没有编号")) == pytest.approx(1, abs=1e-5)
 
@@ -76,7 +76,7 @@ def test_a_vector_is_a_function_of_the_last_code_in_the_text() -> None:
 def test_vectors_of_a_topic_are_near_each_other() -> None:
     model = TopicVectors(256)
     topics = [
-        np.array([model.of_code("ORD", topic=topic, number=number) for number in range(30)])
+        np.array([model.of_code("message", topic=topic, number=number) for number in range(30)])
         for topic in range(8)
     ]
     same = np.mean([(topic @ topic.T).mean() for topic in topics])

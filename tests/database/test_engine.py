@@ -1,0 +1,154 @@
+"""The pool: what may not write cannot; what is lost is opened anew; what is full says so."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from app.database import engine, server_process
+from app.database.embedded import EmbeddedPostgres, start_embedded
+from app.database.engine import Database
+from app.errors import DatabaseUnavailableError, OverloadedError
+from tests.conftest import LiveFactory, execute
+from tests.live import add, eventually, message, search
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "pooler"])
+async def database(
+    postgres: EmbeddedPostgres, database_name: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Database]:
+    opened = Database(postgres.url_for(database_name), pool_size=2, transaction_pooler=request.param)
+    yield opened
+    await opened.aclose()
+
+
+async def ask(database: Database) -> int:
+    async with database.read() as session:
+        return int((await session.execute(text("SELECT 1"))).scalar_one())
+
+
+async def test_a_read_can_not_write(database: Database) -> None:
+    statement = "INSERT INTO embedding_models (name, dimensions) VALUES ('a', 8)"
+    with pytest.raises(DBAPIError, match="read-only"):
+        async with database.read() as reading:
+            await reading.execute(text(statement))
+    async with database.transaction() as writing:
+        await writing.execute(text(statement))
+    async with database.read() as reading:
+        assert (await reading.execute(text("SELECT name FROM embedding_models"))).scalars().all() == ["a"]
+
+
+async def test_a_failed_transaction_is_rolled_back_and_its_connection_returned(database: Database) -> None:
+    async def fail(failure: BaseException) -> None:
+        async with database.transaction() as session:
+            await session.execute(text("INSERT INTO embedding_models (name, dimensions) VALUES ('a', 8)"))
+            raise failure
+
+    for failure in (ValueError("ours"), asyncio.CancelledError()):
+        with pytest.raises(type(failure)):
+            await fail(failure)
+    assert database.checked_out == 0
+    async with database.read() as session:
+        assert (await session.execute(text("SELECT count(*) FROM embedding_models"))).scalar_one() == 0
+
+
+@pytest.mark.parametrize("kind", ["read", "transaction"])
+async def test_a_full_pool_says_so(
+    postgres: EmbeddedPostgres, database_name: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(engine, "_POOL_TIMEOUT_S", 0.1)
+    small = Database(postgres.url_for(database_name), pool_size=1)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(getattr(small, kind)())
+        assert small.checked_out == 2
+        with pytest.raises(OverloadedError):
+            await stack.enter_async_context(getattr(small, kind)())
+    assert small.checked_out == 0
+    assert await ask(small) == 1
+    await small.aclose()
+
+
+async def test_lost_connections_cost_one_failure(
+    database: Database, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    async with database.read(), database.read():
+        pass
+    await execute(
+        postgres,
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database_name}'",
+    )
+    with pytest.raises(DatabaseUnavailableError):
+        await ask(database)
+    assert [await ask(database) for _ in range(5)] == [1] * 5
+
+
+async def _answers(call: Callable[[], Awaitable[httpx.Response]], status: int) -> httpx.Response:
+    """The first answer with this status."""
+    last: list[httpx.Response] = []
+
+    async def holds() -> bool:
+        last[:] = [await call()]
+        return last[0].status_code == status
+
+    await eventually(holds)
+    return last[0]
+
+
+async def test_a_database_that_goes_away_and_comes_back_needs_no_restart(
+    serve: LiveFactory, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "data"
+    first = await asyncio.to_thread(start_embedded, data_dir, durable=True)
+    async with serve(database_url=first.url) as live:
+        await add(live, "停电之前的话", wait=True)
+        pid = server_process.postmaster(first._cluster)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        down = await _answers(lambda: live.client.get("/health/ready"), 503)
+        assert down.json()["type"] == "/problems/unavailable"
+        assert "database" in down.json()["detail"]
+        for answer in await asyncio.gather(
+            *(
+                live.client.request(method, path, json=body)
+                for method, path, body in (
+                    ("POST", "/dialogues", message("停电时的话")),
+                    ("POST", "/dialogues/batch", {"dialogues": [message()]}),
+                    ("GET", "/dialogues?user_id=1", None),
+                    ("GET", "/dialogues/1", None),
+                    ("PATCH", "/dialogues/1", {"pinned": True}),
+                    ("DELETE", "/dialogues/1", None),
+                    ("POST", "/memory/search", {"user_id": 1, "query": "话"}),
+                    ("POST", "/memory/prompt", {"user_id": 1, "query": "话"}),
+                    ("GET", "/sessions", None),
+                    ("GET", "/sessions/1/window", None),
+                    ("DELETE", "/users/1", None),
+                    ("GET", "/stats", None),
+                )
+            )
+        ):
+            assert answer.status_code == 503, answer.url
+            assert answer.json()["type"] == "/problems/database-unavailable"
+            assert int(answer.headers["retry-after"]) > 0
+        assert (await live.client.get("/health/live")).status_code == 200
+        assert (await live.client.get("/metrics")).status_code == 200
+        second = await asyncio.to_thread(start_embedded, data_dir, durable=True)
+        await _answers(lambda: live.client.get("/health/ready"), 200)
+        found = await search(live, "停电之前的话", top_n=1, window_size=0)
+        assert [one["content"] for one in found["memories"]] == ["停电之前的话"]
+        stored = await add(live, "来电之后的话")
+
+        async def is_ready() -> bool:
+            answer = await live.client.get(f"/dialogues/{stored['id']}")
+            return bool(answer.json()["embedding_status"] == "ready")
+
+        await eventually(is_ready)
+    for server in (first, second):
+        await asyncio.to_thread(server.close)
