@@ -10,7 +10,8 @@ TemporalMemoryError
 │   └── InvalidInputError        422  a field out of its range; carries `errors`
 ├── UnavailableError             503  come back later; may carry `retry_after_s`
 │   ├── DatabaseUnavailableError 503  PostgreSQL does not answer
-│   └── OverloadedError          503  a pool or queue is full
+│   ├── OverloadedError          503  a pool or queue is full
+│   └── ChatModelNotConfiguredError 503  there is no model to chat with
 ├── ProviderError                502  another machine failed us
 │   ├── ProviderTimeoutError     504  it did not answer in time                 (transient)
 │   ├── ProviderBusyError        502  429, 5xx, connection refused or reset     (transient)
@@ -115,6 +116,11 @@ class DatabaseUnavailableError(UnavailableError):
 class OverloadedError(UnavailableError):
     slug = "overloaded"
     title = "Too many requests at once"
+
+
+class ChatModelNotConfiguredError(UnavailableError):
+    slug = "chat-model-not-configured"
+    title = "No chat model is configured"
 
 
 class ProviderError(TemporalMemoryError):

@@ -61,6 +61,7 @@ def upgrade() -> None:
         """
     )
     op.execute("CREATE INDEX turns_pending ON turns (available_at, turn_id) WHERE status = 'pending'")
+    op.execute("CREATE INDEX turns_answering ON turns (available_at) WHERE status = 'answering'")
     op.execute("CREATE INDEX turns_session ON turns (namespace, group_key, user_id)")
     op.execute(
         "CREATE INDEX turns_turn_hash ON turns (namespace, turn_hash, evaluated_at DESC)"

@@ -1,14 +1,21 @@
 """Composes what a chat model is sent: rules, memory, the conversation that is going on, the query."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from app.chat.prompt import system_text
 from app.dialogues.records import WindowMessage
 from app.dialogues.tokens import count_tokens
-from app.recall.records import SearchQuery, SearchResult
+from app.recall.records import Language, Memory, SearchQuery, SearchResult
 from app.recall.service import RecallService
+from app.tiers.records import Summary
 from app.tiers.service import SessionService
+from app.tiers.summaries import SummaryService
+
+_SUMMARIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,21 +24,48 @@ class ComposedPrompt:
 
     Attributes:
         messages: `{"role", "content"}` each: system, the hot window, the query.
-        recalled: the search that the memory lines come from.
+        recalled: the search that the memory lines come from; None where memory is switched off.
+        summaries: of earlier parts of the conversation, oldest first.
         token_count: of all messages' contents.
     """
 
     messages: list[dict[str, str]]
-    recalled: SearchResult
+    recalled: SearchResult | None
+    summaries: list[Summary]
     token_count: int
+
+    @property
+    def memories(self) -> list[Memory]:
+        return self.recalled.memories if self.recalled else []
+
+    @property
+    def degraded(self) -> bool:
+        return bool(self.recalled and self.recalled.degraded)
 
 
 class PromptService:
-    """Recall and window, side by side, in one prompt."""
+    """Window, summaries and long-term memory, side by side, in one prompt."""
 
-    def __init__(self, *, recall: RecallService, sessions: SessionService) -> None:
+    def __init__(
+        self,
+        *,
+        recall: RecallService,
+        sessions: SessionService,
+        summaries: SummaryService,
+        memory_enabled: bool,
+    ) -> None:
+        """Open nothing.
+
+        Args:
+            recall: long-term memory.
+            sessions: the hot windows.
+            summaries: of what has left the windows.
+            memory_enabled: False: the prompt holds the window alone.
+        """
         self._recall = recall
         self._sessions = sessions
+        self._summaries = summaries
+        self._memory_enabled = memory_enabled
 
     async def compose(self, namespace: str, query: SearchQuery, *, persona: str | None) -> ComposedPrompt:
         """Compose the prompt for a query; what stands in the window is not repeated as memory."""
@@ -40,34 +74,68 @@ class PromptService:
             for message in await self._sessions.window(namespace, query.session)
             if message.created_at <= query.now
         ]
-        in_window = frozenset(message.dialogue_id for message in window if message.dialogue_id is not None)
-        recalled, last_at = await asyncio.gather(
-            self._recall.search(namespace, replace(query, exclude_ids=query.exclude_ids | in_window)),
-            self._recall.last_message_at(namespace, query),
+        earlier, asked_at = _split_query(window, query)
+        recalled, summaries, last_at = await asyncio.gather(
+            self._search(namespace, query, window),
+            self._recent_summaries(namespace, query),
+            self._recall.last_message_at(namespace, query, before=asked_at),
         )
-        earlier = _without_the_query(window, query.query)
+        last_said = max(
+            (one for one in (last_at, *(m.created_at for m in earlier[-1:])) if one), default=None
+        )
         system = system_text(
             persona=persona,
             language=query.language,
             now=query.now,
             zone=query.zone,
-            summaries=(),
-            memory_lines=[memory.line for memory in recalled.memories],
-            idle_s=(query.now - last_at).total_seconds() if last_at else None,
+            summaries=[summary.content for summary in summaries],
+            memory_lines=[memory.line for memory in recalled.memories] if recalled else [],
+            idle_s=(query.now - last_said).total_seconds() if last_said else None,
         )
         messages = [
             {"role": "system", "content": system},
             *({"role": message.role, "content": _spoken(message, query)} for message in earlier),
             {"role": "user", "content": query.query},
         ]
-        return ComposedPrompt(messages, recalled, sum(count_tokens(one["content"]) for one in messages))
+        return ComposedPrompt(
+            messages, recalled, summaries, sum(count_tokens(one["content"]) for one in messages)
+        )
+
+    async def recite(
+        self,
+        namespace: str,
+        dialogue_ids: Sequence[int],
+        *,
+        now: datetime,
+        zone: ZoneInfo,
+        language: Language,
+    ) -> list[Memory]:
+        """Messages that were recalled once, as lines again; those that are gone meanwhile are left out."""
+        return await self._recall.recite(namespace, dialogue_ids, now=now, zone=zone, language=language)
+
+    async def _search(
+        self, namespace: str, query: SearchQuery, window: list[WindowMessage]
+    ) -> SearchResult | None:
+        if not self._memory_enabled:
+            return None
+        in_window = frozenset(message.dialogue_id for message in window if message.dialogue_id is not None)
+        return await self._recall.search(namespace, replace(query, exclude_ids=query.exclude_ids | in_window))
+
+    async def _recent_summaries(self, namespace: str, query: SearchQuery) -> list[Summary]:
+        if not self._memory_enabled:
+            return []
+        return await self._summaries.recent(namespace, query.session, limit=_SUMMARIES)
 
 
-def _without_the_query(window: list[WindowMessage], query: str) -> list[WindowMessage]:
-    """The window before the query: a bot that has stored the message already must not see it twice."""
-    if window and window[-1].role == "user" and window[-1].content.strip() == query.strip():
-        return window[:-1]
-    return window
+def _split_query(window: list[WindowMessage], query: SearchQuery) -> tuple[list[WindowMessage], datetime]:
+    """The window without the query, which a bot may have stored already, and when the query was asked."""
+    for place in reversed(range(len(window))):
+        message = window[place]
+        if message.role != "user":
+            break
+        if message.content.strip() == query.query.strip():
+            return window[:place] + window[place + 1 :], message.created_at
+    return window, query.now
 
 
 def _spoken(message: WindowMessage, query: SearchQuery) -> str:

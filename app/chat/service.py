@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from app.chat.composer import ComposedPrompt, PromptService
 from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage
-from app.clients.chat_model import ChatModel, Completion
+from app.clients.chat_model import ChatModel
+from app.clients.chat_wire import Completion
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, holding
@@ -28,7 +29,7 @@ from app.errors import (
 )
 from app.evaluation import store
 from app.evaluation.turns import Answer, NewTurn, Turn
-from app.evaluation.worker import EvaluationWorker, keep_messages, user_message
+from app.evaluation.worker import EvaluationWorker, keep_unanswered
 from app.recall.records import SearchQuery
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
@@ -209,7 +210,9 @@ class ChatService:
         events: asyncio.Queue[ChatEvent],
     ) -> Done:
         async def extend(session: WriteSession, seconds: float) -> None:
-            await store.extend_answering(session, turn.turn_id, until=self._clock() + timedelta(seconds=seconds))
+            await store.extend_answering(
+                session, turn.turn_id, until=self._clock() + timedelta(seconds=seconds)
+            )
 
         try:
             async with holding(self._database, extend):
@@ -218,7 +221,8 @@ class ChatService:
                 events.put_nowait(Recalled(memories, prompt.summaries))
                 completion = await self._ask(model, prompt, events)
         except ProviderError:
-            await self._keep_unanswered(namespace, turn)
+            async with self._database.transaction() as session:
+                await keep_unanswered(session, turn, now=self._clock())
             raise
         return await self._record(namespace, turn, prompt, completion)
 
@@ -240,19 +244,11 @@ class ChatService:
         )
 
     @staticmethod
-    async def _ask(
-        model: ChatModel, prompt: ComposedPrompt, events: asyncio.Queue[ChatEvent]
-    ) -> Completion:
-        completion: Completion | None = None
-        async with aclosing(model.stream(prompt.messages)) as answer:
-            async for part in answer:
-                if isinstance(part, Completion):
-                    completion = part
-                else:
-                    events.put_nowait(Delta(part))
-        if completion is None:
-            raise ProviderError("the model's answer ended too early")
-        return completion
+    async def _ask(model: ChatModel, prompt: ComposedPrompt, events: asyncio.Queue[ChatEvent]) -> Completion:
+        async with model.stream(prompt.messages) as answer:
+            async for text in answer:
+                events.put_nowait(Delta(text))
+            return answer.completion
 
     async def _record(
         self, namespace: str, turn: Turn, prompt: ComposedPrompt, completion: Completion
@@ -291,23 +287,6 @@ class ChatService:
         return Done(
             turn.turn_id, turn.session, completion.text, memories, prompt.summaries, answer.degraded, usage
         )
-
-    async def _keep_unanswered(self, namespace: str, turn: Turn) -> None:
-        """The model has failed: the user's message is kept in full, since there will be no turn to judge."""
-        async with self._database.transaction() as session:
-            kept = await keep_messages(
-                session,
-                namespace,
-                turn.turn_id,
-                [user_message(turn, score=None, ends=None)],
-                now=self._clock(),
-            )
-            if not await store.fail_turn(session, turn.turn_id, user_dialogue_id=kept[0].id):
-                # Erased meanwhile: the message must not come back either.
-                raise _GoneError
-            await tier_store.link_window_messages(
-                session, turn.turn_id, user_dialogue_id=kept[0].id, assistant_dialogue_id=None
-            )
 
     async def _retell(self, namespace: str, turn: Turn, request: ChatRequest) -> Done:
         """The stored turn, for a client that asks again."""

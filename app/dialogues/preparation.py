@@ -64,11 +64,11 @@ def _make_uuid(new: NewDialogue, now: datetime) -> str:
     QQ's message ids collide and repeat, so neither the id alone nor the id in its session tells a message.
     """
     if new.message_id is None:
-        return _time_ordered_uuid(now)
+        return time_ordered_uuid(now)
     return str(uuid.uuid5(_DERIVED, f"{new.session.key}\0{new.message_id}\0{new.role}\0{new.content}"))
 
 
-def _time_ordered_uuid(now: datetime) -> str:
+def time_ordered_uuid(now: datetime) -> str:
     """A version 7 UUID: 48 bits of Unix milliseconds, then random bits.
 
     Source: RFC 9562, section 5.7.

@@ -10,7 +10,8 @@ from sqlalchemy import Row, text
 from app.database.engine import ReadSession, WriteSession
 from app.dialogues.records import Session
 from app.dialogues.store import erasure_condition, erasure_values
-from app.evaluation.turns import Answer, NewTurn, Outcome, RetentionName, Turn, TurnStatus
+from app.evaluation.retention import Retention
+from app.evaluation.turns import Answer, NewTurn, Outcome, Turn, TurnStatus
 
 _COLUMNS = (
     "turn_id, namespace, user_id, group_id, message_uuid, message_id, written_hash, sender_name,"
@@ -27,7 +28,7 @@ class Verdict:
     status: TurnStatus
     outcome: Outcome
     score: int | None
-    retention: RetentionName | None
+    retention: Retention | None
     expires_at: datetime | None
     user_dialogue_id: int | None
     assistant_dialogue_id: int | None
@@ -111,16 +112,36 @@ async def answer_turn(session: WriteSession, turn_id: str, answer: Answer) -> bo
     return updated.one_or_none() is not None
 
 
-async def fail_turn(session: WriteSession, turn_id: str, *, user_dialogue_id: int) -> bool:
-    """Note that the model gave no answer; whether the turn was still there."""
+async def fail_turn(session: WriteSession, turn_id: str) -> bool:
+    """Note that the model gave no answer, and lock the turn; whether it was still there to be answered."""
     updated = await session.execute(
         text(
-            "UPDATE turns SET status = 'failed', user_dialogue_id = :dialogue_id"
-            " WHERE turn_id = :turn_id AND status = 'answering' RETURNING turn_id"
+            "UPDATE turns SET status = 'failed' WHERE turn_id = :turn_id AND status = 'answering'"
+            " RETURNING turn_id"
         ),
-        {"turn_id": turn_id, "dialogue_id": user_dialogue_id},
+        {"turn_id": turn_id},
     )
     return updated.one_or_none() is not None
+
+
+async def note_user_dialogue(session: WriteSession, turn_id: str, dialogue_id: int) -> None:
+    """Note which stored message the user's half of a turn is."""
+    await session.execute(
+        text("UPDATE turns SET user_dialogue_id = :dialogue_id WHERE turn_id = :turn_id"),
+        {"turn_id": turn_id, "dialogue_id": dialogue_id},
+    )
+
+
+async def claim_abandoned(session: WriteSession, *, before: datetime) -> list[Turn]:
+    """Lock turns that nobody has been answering since then."""
+    rows = await session.execute(
+        text(
+            f"SELECT {_COLUMNS} FROM turns WHERE status = 'answering' AND available_at < :before"
+            " LIMIT 100 FOR UPDATE SKIP LOCKED"
+        ),
+        {"before": before},
+    )
+    return [_read_turn(row) for row in rows]
 
 
 async def extend_answering(session: WriteSession, turn_id: str, *, until: datetime) -> None:
@@ -284,4 +305,5 @@ def _read_turn(row: Row[Any]) -> Turn:
     fields = {key: values[key] for key in Turn.__dataclass_fields__ if key in values}
     fields["session"] = Session(row.user_id, row.group_id)
     fields["memory_ids"] = tuple(row.memory_ids)
+    fields["retention"] = Retention(row.retention) if row.retention else None
     return Turn(**fields)

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Literal
 
 from app.dialogues.records import Session
+from app.evaluation.retention import Retention
 
 TurnStatus = Literal["answering", "failed", "pending", "scored", "unscored"]
 Outcome = Literal["scored", "failed", "filtered", "cached", "disabled"]
-RetentionName = Literal["none", "one_day", "one_week", "one_month", "forever"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Turn:
     status: TurnStatus
     outcome: Outcome | None
     score: int | None
-    retention: RetentionName | None
+    retention: Retention | None
     expires_at: datetime | None
     user_dialogue_id: int | None
     assistant_dialogue_id: int | None

@@ -1,6 +1,8 @@
 """Judges turns that wait for their score: by rules, by the score of the same turn, or by the model."""
 
+import asyncio
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -12,10 +14,11 @@ from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.preparation import prepare
 from app.dialogues.records import Dialogue, DialogueChange, NewDialogue, PreparedDialogue
 from app.dialogues.text import normalize_text
-from app.errors import ProviderError
+from app.errors import ProviderError, UnavailableError
 from app.evaluation import store
 from app.evaluation.evaluator import Evaluator
-from app.evaluation.retention import expires_at, retention_of
+from app.evaluation.evaluator_prompt import Turn as Exchange
+from app.evaluation.retention import Retention, expires_at, retention_of
 from app.evaluation.store import TurnCounts, Verdict
 from app.evaluation.turns import Outcome, Turn
 from app.evaluation.value_filter import judge
@@ -28,6 +31,8 @@ _MOST_ATTEMPTS = 6
 _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 60.0
 _REUSED_FOR = timedelta(days=30)
+_ABANDONED_AFTER = timedelta(minutes=2)
+_ABANDONED_EVERY_S = 30.0
 
 
 class EvaluationWorker:
@@ -69,12 +74,28 @@ class EvaluationWorker:
 
     async def run(self) -> None:
         """Judge turns until cancelled."""
-        await self._loop.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._loop.run())
+            group.create_task(self._keep_abandoned_forever())
 
     async def counts(self, namespace: str | None = None) -> TurnCounts:
         """Turns in numbers, of one namespace or of all."""
         async with self._database.read() as session:
             return await store.count_turns(session, namespace)
+
+    async def _keep_abandoned_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_ABANDONED_EVERY_S)
+            with suppress(UnavailableError):
+                await self.keep_abandoned()
+
+    async def keep_abandoned(self) -> None:
+        """Keep the users' messages of turns whose answering process died and that nobody asked for again."""
+        now = self._clock()
+        async with self._database.transaction() as session:
+            for turn in await store.claim_abandoned(session, before=now - _ABANDONED_AFTER):
+                log.warning("turn was never answered, its message is kept", turn_id=turn.turn_id)
+                await keep_unanswered(session, turn, now=now)
 
     async def _work_once(self) -> bool:
         async with self._database.transaction() as session:
@@ -115,7 +136,7 @@ class EvaluationWorker:
                 return
         for turn in turns:
             try:
-                score = await self._evaluator.evaluate(turn.user_content, turn.reply or "")
+                score = await self._evaluator.evaluate(_exchange(turn))
             except ProviderError as error:
                 await self._put_off(turn, error)
             else:
@@ -124,7 +145,7 @@ class EvaluationWorker:
     @staticmethod
     async def _ask_for_all(evaluator: Evaluator, turns: list[Turn]) -> list[int] | None:
         try:
-            return await evaluator.evaluate_batch([(turn.user_content, turn.reply or "") for turn in turns])
+            return await evaluator.evaluate_batch([_exchange(turn) for turn in turns])
         except ProviderError as error:
             # One by one each turn has its own tries.
             log.debug("batch evaluation failed", reason=str(error), turns=len(turns))
@@ -151,12 +172,15 @@ class EvaluationWorker:
             if not await store.lock_waiting_turn(session, turn.turn_id):
                 return
             kept: list[Dialogue] = []
-            if retention != "none":
-                kept = await keep_messages(
+            if retention is not Retention.NONE:
+                kept = await _keep_messages(
                     session,
                     turn.namespace,
                     turn.turn_id,
-                    [user_message(turn, score=score, ends=ends), _reply_message(turn, score=score, ends=ends)],
+                    [
+                        _user_message(turn, score=score, ends=ends),
+                        _reply_message(turn, score=score, ends=ends),
+                    ],
                     now=now,
                 )
                 await tier_store.link_window_messages(
@@ -186,7 +210,20 @@ class EvaluationWorker:
         self._metrics.turns.labels(retention or "unscored").inc()
 
 
-async def keep_messages(
+async def keep_unanswered(session: WriteSession, turn: Turn, *, now: datetime) -> None:
+    """Keep the user's message of a turn that got no answer, in full, since there is no turn to judge."""
+    # Where the turn was erased, or answered, meanwhile, nothing is to be kept.
+    if not await store.fail_turn(session, turn.turn_id):
+        return
+    message = _user_message(turn, score=None, ends=None)
+    kept = (await _keep_messages(session, turn.namespace, turn.turn_id, [message], now=now))[0]
+    await store.note_user_dialogue(session, turn.turn_id, kept.id)
+    await tier_store.link_window_messages(
+        session, turn.turn_id, user_dialogue_id=kept.id, assistant_dialogue_id=None
+    )
+
+
+async def _keep_messages(
     session: WriteSession,
     namespace: str,
     turn_id: str,
@@ -223,7 +260,7 @@ async def _take_over(
     return changed or there.dialogue
 
 
-def user_message(turn: Turn, *, score: int | None, ends: datetime | None) -> NewDialogue:
+def _user_message(turn: Turn, *, score: int | None, ends: datetime | None) -> NewDialogue:
     """The user's half of a turn."""
     return NewDialogue(
         user_id=turn.session.user_id,
@@ -253,8 +290,12 @@ def _reply_message(turn: Turn, *, score: int | None, ends: datetime | None) -> N
     )
 
 
+def _exchange(turn: Turn) -> Exchange:
+    return Exchange(turn.user_content, turn.reply or "")
+
+
 def turn_hash(turn: Turn) -> int:
-    """64 bits, signed, that are the same for turns that differ in case, width, blanks and punctuation only."""
+    """64 signed bits, the same for turns that differ in case, width, blanks and punctuation only."""
     parts = (_plain(turn.user_content), _plain(turn.reply or ""))
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 from asyncpg import DataError
 from sqlalchemy.exc import DBAPIError
@@ -16,19 +17,19 @@ from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.indexed_text import indexed_text
 from app.dialogues.records import Dialogue
 from app.dialogues.terms import document_terms, signature
-from app.dialogues.tokens import count_tokens, cut_to_tokens
+from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.decay import decay, resists_decay
 from app.recall.lexical import TermHits, find_hits, query_terms
-from app.recall.lines import memory_block, memory_line
+from app.recall.lines import memory_block
 from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
 from app.recall.ranking import Ranked, Ranker
-from app.recall.records import Candidate, Memory, SearchQuery, SearchResult
-from app.recall.relative_time import absolute_time, relative_time
+from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchResult
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
+from app.recall.writing import Frame, cut_to_budget, line_cost, write_line, write_memory
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
@@ -112,10 +113,34 @@ class RecallService:
         self._metrics.search_duration.observe(monotonic_s() - started)
         return result
 
-    async def last_message_at(self, namespace: str, query: SearchQuery) -> datetime | None:
-        """When the session's last message before the query's present was said; None in an empty session."""
+    async def last_message_at(
+        self, namespace: str, query: SearchQuery, *, before: datetime
+    ) -> datetime | None:
+        """When the session's last message before that time was said; None where there is none."""
         async with self._database.read() as session:
-            return await store.read_last_message_at(session, namespace, query)
+            return await store.read_last_message_at(session, namespace, query, before=before)
+
+    async def recite(
+        self,
+        namespace: str,
+        dialogue_ids: Sequence[int],
+        *,
+        now: datetime,
+        zone: ZoneInfo,
+        language: Language,
+    ) -> list[Memory]:
+        """These messages as lines, in order of time; those that are gone, or have expired, are left out."""
+        async with self._database.read() as session:
+            found = await store.read_messages(session, namespace, dialogue_ids, now=now)
+        frame = Frame(now, zone, language)
+        memories = []
+        for dialogue in found:
+            line = write_line(dialogue, frame)
+            chosen = Chosen(dialogue, None, is_anchor=False)
+            memories.append(
+                write_memory(chosen, frame, line=line, line_tokens=line_cost(line), explain=False)
+            )
+        return memories
 
     async def _embed(self, query: SearchQuery) -> tuple[Vector | None, bool]:
         """The query's vector (None: no vector side is wanted, or can be had), and whether that failed."""
@@ -213,12 +238,13 @@ class RecallService:
         time_range: TimeRange | None,
         degraded: bool,
     ) -> SearchResult:
+        frame = Frame(query.now, query.zone, query.language)
         lines: dict[int, tuple[str, int]] = {}
 
         def write(dialogue: Dialogue) -> tuple[str, int]:
             if dialogue.id not in lines:
-                line = _line(dialogue, query)
-                lines[dialogue.id] = (line, count_tokens(line + "\n"))
+                line = write_line(dialogue, frame)
+                lines[dialogue.id] = (line, line_cost(line))
             return lines[dialogue.id]
 
         selection = select(
@@ -232,11 +258,17 @@ class RecallService:
         chosen, truncated = selection.chosen, selection.truncated
         if not chosen and found.ranked and query.top_n and query.budget_tokens:
             # Not even the best hit fits whole: as much of it as does is worth more than nothing.
-            cut = _cut(found.ranked[0].dialogue, query)
+            best = found.ranked[0]
+            cut = cut_to_budget(best.dialogue, frame, budget_tokens=query.budget_tokens)
             if cut is not None:
-                lines[cut.id] = (_line(cut, query), query.budget_tokens)
-                chosen = [Chosen(cut, found.ranked[0], is_anchor=True)]
-        memories = [_memory(one, query, *write(one.dialogue)) for one in chosen]
+                del lines[cut.id]
+                chosen = [Chosen(cut, best, is_anchor=True)]
+        memories = []
+        for one in chosen:
+            line, line_tokens = write(one.dialogue)
+            memories.append(
+                write_memory(one, frame, line=line, line_tokens=line_tokens, explain=query.explain)
+            )
         texts = [memory.line for memory in memories]
         return SearchResult(
             session=query.session,
@@ -278,45 +310,3 @@ def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
     return find_hits(terms, document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
-
-
-def _line(dialogue: Dialogue, query: SearchQuery) -> str:
-    return memory_line(
-        created_at=dialogue.created_at,
-        now=query.now,
-        zone=query.zone,
-        language=query.language,
-        role=dialogue.role,
-        sender_name=dialogue.sender_name,
-        content=dialogue.content,
-    )
-
-
-def _cut(dialogue: Dialogue, query: SearchQuery) -> Dialogue | None:
-    frame = count_tokens(_line(replace(dialogue, content=""), query) + "\n")
-    # Line breaks inside the text are indented in the line, which costs a token each.
-    room = (query.budget_tokens or 0) - frame
-    while room > 0:
-        content = cut_to_tokens(dialogue.content, room)
-        cut = replace(dialogue, content=content)
-        excess = count_tokens(_line(cut, query) + "\n") - (query.budget_tokens or 0)
-        if excess <= 0:
-            return cut if content else None
-        room -= excess
-    return None
-
-
-def _memory(chosen: Chosen, query: SearchQuery, line: str, line_tokens: int) -> Memory:
-    dialogue, ranked = chosen.dialogue, chosen.ranked
-    return Memory(
-        dialogue=dialogue,
-        absolute_time=absolute_time(dialogue.created_at, query.zone),
-        relative_time=relative_time(dialogue.created_at, query.now, language=query.language),
-        line=line,
-        line_tokens=line_tokens,
-        is_anchor=chosen.is_anchor,
-        similarity=ranked.similarity if ranked else None,
-        decay=ranked.decay if ranked else None,
-        relevance=ranked.relevance if ranked else None,
-        explanation=ranked.explanation if ranked and query.explain else None,
-    )

@@ -195,14 +195,30 @@ async def find_neighbours(
     return [Neighbourhood(hit, in_order(around)) for hit, around in by_hit.items()]
 
 
-async def read_last_message_at(session: ReadSession, namespace: str, query: SearchQuery) -> datetime | None:
-    """When the session's last message before the query's present was said."""
+async def read_last_message_at(
+    session: ReadSession, namespace: str, query: SearchQuery, *, before: datetime
+) -> datetime | None:
+    """When the last message before that time was said in the query's session or group."""
     scope, values = _scope(query)
     found = await session.execute(
-        text(f"SELECT max(created_at) FROM dialogues WHERE {scope} AND created_at < :now"),
-        values | {"namespace": namespace, "now": query.now},
+        text(f"SELECT max(created_at) FROM dialogues WHERE {scope} AND created_at < :before"),
+        values | {"namespace": namespace, "before": before},
     )
     return found.scalar_one()  # type: ignore[no-any-return]
+
+
+async def read_messages(
+    session: ReadSession, namespace: str, dialogue_ids: Sequence[int], *, now: datetime
+) -> list[Dialogue]:
+    """The unexpired ones of these messages, in order of time."""
+    rows = await session.execute(
+        text(
+            f"SELECT {DIALOGUE_COLUMNS} FROM dialogues d WHERE d.id = ANY(CAST(:ids AS bigint[]))"
+            " AND d.namespace = :namespace AND d.visible_until > :now ORDER BY d.created_at, d.id"
+        ),
+        {"ids": list(dialogue_ids), "namespace": namespace, "now": now},
+    )
+    return [read_dialogue(row) for row in rows]
 
 
 def _similarity(probe: Probe) -> str:

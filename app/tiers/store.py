@@ -92,8 +92,8 @@ async def append_to_window(
             INSERT INTO window_messages
                 (namespace, user_id, group_id, turn_id, role, content, sender_name, token_count, created_at)
             SELECT CAST(:namespace AS text), CAST(:user_id AS bigint), CAST(:group_id AS bigint),
-                CAST(:turn_id AS text), CAST(:role AS text), CAST(:content AS text), CAST(:sender_name AS text),
-                CAST(:token_count AS int), CAST(:created_at AS timestamptz)
+                CAST(:turn_id AS text), CAST(:role AS text), CAST(:content AS text),
+                CAST(:sender_name AS text), CAST(:token_count AS int), CAST(:created_at AS timestamptz)
             WHERE NOT EXISTS (SELECT FROM window_messages WHERE turn_id = :turn_id AND role = :role)
             """
         ),
