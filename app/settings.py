@@ -143,6 +143,8 @@ class _Variables(BaseSettings):
     evaluation_model: str = "Qwen/Qwen3-VL-8B-Instruct"
     evaluation_prompt: str | None = None
     evaluation_timeout_s: _Seconds = 30
+    evaluation_concurrency: int = Field(default=4, ge=1, le=64)
+    evaluation_batch_size: int = Field(default=8, ge=1, le=50)
     hot_window_tokens: int = Field(default=2000, ge=0, le=_MAX_TOKENS)
     summary_model: str | None = None
     summary_max_chars: int = Field(default=200, ge=20, le=2000)
@@ -238,6 +240,8 @@ class EvaluationSettings:
     model: str
     prompt: str | None
     timeout_s: float
+    concurrency: int
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -346,6 +350,8 @@ def _in_sections(flat: _Variables) -> Settings:
             model=flat.evaluation_model,
             prompt=flat.evaluation_prompt,
             timeout_s=flat.evaluation_timeout_s,
+            concurrency=flat.evaluation_concurrency,
+            batch_size=flat.evaluation_batch_size,
         ),
         tiers=TierSettings(flat.hot_window_tokens, flat.summary_model, flat.summary_max_chars),
         forgetting=ForgettingSettings(flat.forget_unretrieved_days, flat.forget_at),

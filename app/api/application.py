@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from app.api import dialogues, health, memory, pages, sessions, stats
+from app.api import chat, dialogues, health, memory, pages, sessions, stats
 from app.api.auth import Authenticator
 from app.api.bodies import KeyedRoute
 from app.api.context import ApiOptions
@@ -33,6 +33,7 @@ _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 ROUTERS: tuple[APIRouter, ...] = (
     dialogues.router,
     memory.router,
+    chat.router,
     sessions.router,
     stats.router,
     health.router,

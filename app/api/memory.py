@@ -23,8 +23,17 @@ from app.api.fields import (
     at_zone,
     whole,
 )
-from app.api.wire import BODY_STATUSES, MemoryReply, Reply, ReplyId, Writer, Written, answer_json, problems
-from app.dialogues.records import Role, Session
+from app.api.wire import (
+    BODY_STATUSES,
+    MemoryReply,
+    Reply,
+    SummaryReply,
+    Writer,
+    Written,
+    answer_json,
+    problems,
+)
+from app.dialogues.records import Kind, Role, Session
 from app.errors import FieldFault, InvalidInputError
 from app.recall.records import Language, Mode, Scope, SearchQuery
 from app.recall.time_words import TimeRange
@@ -55,6 +64,10 @@ class SearchRequest(BaseModel):
     )
     mode: Mode = "hybrid"
     role: Role | None = Field(default=None, description="Anchors of this role only.")
+    kind: Kind | None = Field(
+        default=None,
+        description="Anchors of this kind only; `summary` searches summaries, which nothing else finds.",
+    )
     keywords: list[ShortText] = Field(
         default_factory=list, max_length=MAX_KEYWORDS, description="Each must occur in an anchor."
     )
@@ -126,17 +139,6 @@ class MessageReply(Reply):
     content: str
 
 
-class SummaryReply(Reply):
-    """A summary of an older part of the conversation."""
-
-    id: ReplyId
-    content: str
-    since: datetime
-    until: datetime
-    messages: int
-    created_at: datetime
-
-
 class PromptReply(Reply):
     """Messages ready to send to a chat model, and what they were made of."""
 
@@ -174,6 +176,7 @@ def _read_query(
         mode=body.mode,
         scope=body.scope,
         role=body.role,
+        kind=body.kind,
         keywords=tuple(body.keywords),
         since=instant(body.since),
         until=instant(body.until),
@@ -230,11 +233,11 @@ async def compose_prompt(
     return answer_json(
         {
             "messages": prompt.messages,
-            "memories": [writer.memory(memory, explain=body.explain) for memory in prompt.recalled.memories],
-            "summaries": [],
+            "memories": [writer.memory(memory, explain=body.explain) for memory in prompt.memories],
+            "summaries": [writer.summary(summary) for summary in prompt.summaries],
             "token_count": prompt.token_count,
-            "truncated": prompt.recalled.truncated,
-            "time_range": _write_range(prompt.recalled.time_range, writer),
-            "degraded": prompt.recalled.degraded,
+            "truncated": bool(prompt.recalled and prompt.recalled.truncated),
+            "time_range": _write_range(prompt.recalled.time_range if prompt.recalled else None, writer),
+            "degraded": prompt.degraded,
         }
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.errors import (
+    ChatModelNotConfiguredError,
     ConflictError,
     DatabaseUnavailableError,
     InvalidInputError,
@@ -91,6 +92,11 @@ PROBLEM_TYPES = (
     _of(ProviderRejectedError, "The provider refuses this very input; the same input will fail again."),
     _of(UnavailableError, "The service cannot answer now. Try again after `Retry-After` seconds."),
     _of(DatabaseUnavailableError, "PostgreSQL does not answer. Try again after `Retry-After` seconds."),
+    _of(
+        ChatModelNotConfiguredError,
+        "/chat needs a model: the operator has to set CHAT_BASE_URL, CHAT_MODEL and, where the provider "
+        "wants one, CHAT_API_KEY. Storing, searching and composing prompts work without.",
+    ),
     _of(OverloadedError, "More requests than the service can hold. Try again after `Retry-After` seconds."),
     _of(ProviderTimeoutError, "A model that the service calls did not answer in time. Try again later."),
 )

@@ -75,6 +75,9 @@ class FieldProblem(Problem):
     errors: list[FieldFaultShape]
 
 
+_INTERNAL_DETAIL = "The service failed; its log has the cause under this request_id."
+
+
 def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -90,14 +93,7 @@ def make_problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The answer that tells a caller about one problem."""
-    document: dict[str, Any] = {
-        "type": f"/problems/{slug}",
-        "title": title,
-        "status": status,
-        "detail": _printable(detail),
-        "instance": _printable(scope["path"]),
-        "request_id": scope.get("state", {}).get("request_id"),
-    }
+    document = _document(scope, status=status, slug=slug, title=title, detail=detail)
     if status == InvalidInputError.status:
         document["errors"] = [
             {"pointer": _printable(fault.pointer), "detail": _printable(fault.detail)}
@@ -108,6 +104,29 @@ def make_problem(
     )
 
 
+def _document(scope: Scope, *, status: int, slug: str, title: str, detail: str) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{slug}",
+        "title": title,
+        "status": status,
+        "detail": _printable(detail),
+        "instance": _printable(scope["path"]),
+        "request_id": scope.get("state", {}).get("request_id"),
+    }
+
+
+def describe_problem(scope: Scope, error: TemporalMemoryError) -> dict[str, Any]:
+    """The problem as a document, for an answer that has begun already; a fault of ours without its cause."""
+    told = isinstance(error, (RequestError, UnavailableError, ProviderError))
+    return _document(
+        scope,
+        status=error.status,
+        slug=error.slug,
+        title=error.title,
+        detail=str(error) or error.title if told else _INTERNAL_DETAIL,
+    )
+
+
 def make_internal_problem(scope: Scope) -> Response:
     """The answer to a fault of ours: it says nothing about the cause."""
     return make_problem(
@@ -115,7 +134,7 @@ def make_internal_problem(scope: Scope) -> Response:
         status=TemporalMemoryError.status,
         slug=TemporalMemoryError.slug,
         title=TemporalMemoryError.title,
-        detail="The service failed; its log has the cause under this request_id.",
+        detail=_INTERNAL_DETAIL,
     )
 
 

@@ -11,7 +11,7 @@ from app.api import cursors
 from app.api.bodies import KeyedRoute
 from app.api.context import Injected, Namespace
 from app.api.fields import SESSION_KEY_SCHEMA, Limit, QueryGroupId, UserId, read_session_key
-from app.api.wire import Reply, ReplyId, ReplyIdOrNull, Written, answer_json, problems
+from app.api.wire import Reply, ReplyId, ReplyIdOrNull, SummaryReply, Written, answer_json, problems
 from app.dialogues.records import Erased, Role, Session
 from app.errors import FieldFault, InvalidInputError
 
@@ -116,7 +116,7 @@ async def list_sessions(
                     "first_at": writer.time_or_none(one.first_at),
                     "last_at": writer.time_or_none(one.last_at),
                     "window_tokens": one.window_tokens,
-                    "summaries": 0,
+                    "summaries": one.summaries,
                 }
                 for one in found
             ],
@@ -149,17 +149,32 @@ async def get_window(
     )
 
 
+class SummariesReply(Reply):
+    """What has left the window, oldest first."""
+
+    summaries: list[SummaryReply]
+
+
+@router.get("/sessions/{session_key}/summaries", response_model=SummariesReply, responses=problems(422))
+async def list_summaries(
+    session_key: SessionKey, *, services: Injected, namespace: Namespace, writer: Written
+) -> Response:
+    """Summaries of older parts of the conversation; empty for a session that is not known."""
+    found = await services.summaries.list_all(namespace, _read_session(session_key))
+    return answer_json({"summaries": [writer.summary(summary) for summary in found]})
+
+
 @router.delete("/sessions/{session_key}", response_model=ErasedReply, responses=problems(422))
 async def erase_session(session_key: SessionKey, *, services: Injected, namespace: Namespace) -> Response:
     """Erase one session for good; what was in flight does not come back."""
     session = _read_session(session_key)
-    return _answer_erased(await services.sessions.erase_session(namespace, session))
+    return _answer_erased(await services.erasure.erase_session(namespace, session))
 
 
 @router.delete("/users/{user_id}", response_model=ErasedReply, responses=problems(422))
 async def erase_user(user_id: UserId, *, services: Injected, namespace: Namespace) -> Response:
     """Erase a user for good, in private and in every group."""
-    return _answer_erased(await services.sessions.erase_user(namespace, user_id))
+    return _answer_erased(await services.erasure.erase_user(namespace, user_id))
 
 
 def _answer_erased(erased: Erased) -> Response:
@@ -168,8 +183,8 @@ def _answer_erased(erased: Erased) -> Response:
             "erased": {
                 "dialogues": erased.dialogues,
                 "window_messages": erased.window_messages,
-                "summaries": 0,
-                "turns": 0,
+                "summaries": erased.summaries,
+                "turns": erased.turns,
             }
         }
     )

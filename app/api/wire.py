@@ -16,6 +16,7 @@ from starlette.responses import Response
 from app.api.context import Options
 from app.dialogues.records import ChatType, Dialogue, EmbeddingStatus, Kind, Role, Session
 from app.recall.records import Memory
+from app.tiers.records import Summary
 
 _REPLY_ID = {
     "anyOf": [{"type": "integer", "format": "int64"}, {"type": "string", "pattern": "^-?[0-9]{1,19}$"}],
@@ -78,6 +79,17 @@ class MemoryReply(DialogueReply):
     explain: ExplainReply | None = Field(
         default=None, description="Only where the request has `explain`; null for a neighbour."
     )
+
+
+class SummaryReply(Reply):
+    """A summary of an older part of the conversation."""
+
+    id: ReplyId
+    content: str
+    since: datetime
+    until: datetime
+    messages: int
+    created_at: datetime
 
 
 class Writer:
@@ -143,6 +155,16 @@ class Writer:
             written["explain"] = memory.explanation
         return written
 
+    def summary(self, summary: Summary) -> dict[str, Any]:
+        return {
+            "id": self.id(summary.id),
+            "content": summary.content,
+            "since": self.time(summary.since),
+            "until": self.time(summary.until),
+            "messages": summary.messages,
+            "created_at": self.time(summary.created_at),
+        }
+
 
 async def get_writer(options: Options) -> Writer:
     return Writer(zone=options.zone, ids_as_strings=options.ids_as_strings)
@@ -169,7 +191,9 @@ _MEANINGS = {
     415: "The body is not sent as application/json",
     422: "Fields are at fault; `errors` names them",
     500: "A fault of the service",
+    502: "The chat model failed; the message is kept",
     503: "The service cannot answer now; see Retry-After",
+    504: "The chat model did not answer in time; the message is kept",
 }
 Problems = dict[int | str, dict[str, Any]]
 _FIELD_STATUS = 422

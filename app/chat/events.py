@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from app.dialogues.records import Session
 from app.errors import TemporalMemoryError
 from app.recall.records import Language, Memory
+from app.tiers.records import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Recalled:
     """First event: what the model is given of the past."""
 
     memories: list[Memory]
-    summaries: list[str]
+    summaries: list[Summary]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Done:
     session: Session
     reply: str
     memories: list[Memory]
-    summaries: list[str]
+    summaries: list[Summary]
     degraded: bool
     usage: Usage
 

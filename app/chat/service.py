@@ -5,7 +5,7 @@ same message_uuid gets the same turn. No database session is held while the mode
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -94,7 +94,7 @@ class ChatService:
             raise ProviderError("the turn ended without an answer")
         return last
 
-    async def stream(self, namespace: str, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    async def stream(self, namespace: str, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Answer a message as the model speaks: Recalled, Deltas, then Done or Failed.
 
         Raises:

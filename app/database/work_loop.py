@@ -22,9 +22,16 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class WorkLoop:
-    """Does one kind of work for as long as there is some, and looks again every second or when woken."""
+    """Does one kind of work for as long as there is some, and looks again now and then, or when woken."""
 
-    def __init__(self, name: str, work: Callable[[], Awaitable[bool]], *, workers: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[bool]],
+        *,
+        workers: int = 1,
+        poll_s: float = _POLL_S,
+    ) -> None:
         """Start nothing; `run` is the loop.
 
         Args:
@@ -32,10 +39,12 @@ class WorkLoop:
             work: does one piece of it; returns whether there was any. A ProviderError or UnavailableError
                 makes the loop pause, longer each time.
             workers: how many pieces are worked on at once.
+            poll_s: how often it looks for work of other processes.
         """
         self._name = name
         self._work = work
         self._workers = workers
+        self._poll_s = poll_s
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -77,7 +86,7 @@ class WorkLoop:
     async def _wait_for_work(self) -> None:
         self._wake.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_S):
+            async with asyncio.timeout(self._poll_s):
                 await self._wake.wait()
 
 

@@ -47,7 +47,10 @@ _SESSIONS = text(
     SELECT page.user_id, nullif(page.group_key, 0) AS group_id, facts.*,
         (SELECT coalesce(sum(w.token_count), 0) FROM window_messages w
          WHERE w.namespace = :namespace AND w.group_key = page.group_key AND w.user_id = page.user_id)
-            AS window_tokens
+            AS window_tokens,
+        (SELECT count(*) FROM summaries s
+         WHERE s.namespace = :namespace AND s.group_key = page.group_key AND s.user_id = page.user_id)
+            AS summaries
     FROM page CROSS JOIN LATERAL (
         SELECT count(*) AS dialogues, min(created_at) AS first_at, max(created_at) AS last_at
         FROM dialogues d
@@ -79,6 +82,7 @@ async def list_sessions(
             first_at=row.first_at,
             last_at=row.last_at,
             window_tokens=row.window_tokens,
+            summaries=row.summaries,
         )
         for row in rows
     ]

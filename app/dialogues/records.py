@@ -173,6 +173,7 @@ class SessionOverview:
     first_at: datetime | None
     last_at: datetime | None
     window_tokens: int
+    summaries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +182,5 @@ class Erased:
 
     dialogues: int
     window_messages: int
+    summaries: int
+    turns: int

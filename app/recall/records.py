@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from app.dialogues.records import Dialogue, Role, Session
+from app.dialogues.records import Dialogue, Kind, Role, Session
 from app.recall.time_words import TimeRange
 
 Mode = Literal["hybrid", "vector", "keyword"]
@@ -31,6 +31,7 @@ class SearchQuery:
     mode: Mode = "hybrid"
     scope: Scope = "member"
     role: Role | None = None
+    kind: Kind | None = None
     keywords: tuple[str, ...] = ()
     since: datetime | None = None
     until: datetime | None = None

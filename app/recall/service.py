@@ -196,7 +196,7 @@ class RecallService:
             and not self._other_models
             and len(found) - vectorless < _candidate_limit(query)
             and vectorless < store.VECTORLESS_AT_MOST
-            and not (query.role or query.since or query.until or query.keywords)
+            and not (query.role or query.kind or query.since or query.until or query.keywords)
         )
 
     async def _candidates(

@@ -42,7 +42,8 @@ class Probe:
 def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {"group_key": query.session.group_key}
     # A summary stands beside the conversation, not in it; the indexes of a conversation leave it out.
-    condition = "namespace = :namespace AND group_key = :group_key AND kind <> 'summary'"
+    sign = "=" if query.kind == "summary" else "<>"
+    condition = f"namespace = :namespace AND group_key = :group_key AND kind {sign} 'summary'"
     if query.scope == "member":
         condition += " AND user_id = :user_id"
         values["user_id"] = query.session.user_id
@@ -57,6 +58,7 @@ def _filters(query: SearchQuery) -> tuple[str, dict[str, Any]]:
         conditions.append("NOT outdated")
     for condition, name, value in (
         ("role = :role", "role", query.role),
+        ("kind = :kind", "kind", query.kind),
         ("created_at >= :since", "since", query.since),
         ("created_at < :until", "until", query.until),
     ):

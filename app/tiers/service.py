@@ -1,20 +1,10 @@
-"""Sessions as a whole: their list, their hot windows, their erasure."""
-
-import asyncio
-import contextlib
+"""Sessions as a whole: their list, and their hot windows."""
 
 from app.clock import Clock
 from app.database.engine import Database
 from app.dialogues import overview_store
-from app.dialogues import store as dialogue_store
-from app.dialogues.records import Erased, Session, SessionOverview, WindowMessage
-from app.errors import UnavailableError
-from app.telemetry import get_logger
+from app.dialogues.records import Session, SessionOverview, WindowMessage
 from app.tiers import store
-
-log = get_logger(__name__)
-
-_TRIM_EVERY_S = 30.0
 
 
 class SessionService:
@@ -40,29 +30,3 @@ class SessionService:
         """The conversation that is going on, oldest first, within the window's budget."""
         async with self._database.read() as session:
             return await store.read_window(session, namespace, of, budget_tokens=self._hot_window_tokens)
-
-    async def erase_session(self, namespace: str, of: Session) -> Erased:
-        """Delete everything of a session; what is in flight finds nothing to come back to."""
-        return await self._erase(namespace, of)
-
-    async def erase_user(self, namespace: str, user_id: int) -> Erased:
-        """Delete everything of a user, in private and in every group."""
-        return await self._erase(namespace, user_id)
-
-    async def _erase(self, namespace: str, of: Session | int) -> Erased:
-        async with self._database.transaction() as session:
-            dialogues = await dialogue_store.erase_dialogues(session, namespace, of)
-            window_messages = await store.erase_window(session, namespace, of)
-        log.info("erased", dialogues=dialogues, window_messages=window_messages)
-        return Erased(dialogues, window_messages)
-
-    async def run(self) -> None:
-        """Keep windows within their budget, until cancelled.
-
-        Reading never shows more than the budget; this only keeps the table small, off the path of writing.
-        """
-        while True:
-            await asyncio.sleep(_TRIM_EVERY_S)
-            with contextlib.suppress(UnavailableError):
-                async with self._database.transaction() as session:
-                    await store.trim_windows(session, budget_tokens=self._hot_window_tokens)

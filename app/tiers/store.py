@@ -38,32 +38,6 @@ async def read_window(
     return [WindowMessage(*row) for row in rows]
 
 
-async def trim_windows(session: WriteSession, *, budget_tokens: int) -> int:
-    """Drop what stands before the budget in every window that is over it; how many messages that were."""
-    rows = await session.execute(
-        text(
-            """
-            WITH over AS (
-                SELECT namespace, group_key, user_id FROM window_messages
-                GROUP BY namespace, group_key, user_id HAVING sum(token_count) > :budget
-            ), excess AS (
-                SELECT old.id FROM over CROSS JOIN LATERAL (
-                    SELECT id, sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
-                    FROM window_messages w
-                    WHERE w.namespace = over.namespace AND w.group_key = over.group_key
-                        AND w.user_id = over.user_id
-                ) old WHERE old.tokens_from_here > :budget
-            ), locked AS (
-                SELECT id FROM window_messages WHERE id IN (SELECT id FROM excess) FOR UPDATE SKIP LOCKED
-            )
-            DELETE FROM window_messages w USING locked WHERE w.id = locked.id
-            """
-        ),
-        {"budget": budget_tokens},
-    )
-    return int(rows.rowcount)
-
-
 async def erase_window(session: WriteSession, namespace: str, of: Session | int) -> int:
     """Empty a session's window, or all windows of a user; how many messages they held."""
     rows = await session.execute(

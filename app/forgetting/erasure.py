@@ -1,0 +1,48 @@
+"""Erasure: everything of a session, or of a user, at once and for good."""
+
+from app.database.engine import Database
+from app.dialogues import store as dialogue_store
+from app.dialogues.records import Erased, Session
+from app.evaluation import store as evaluation_store
+from app.forgetting import store
+from app.telemetry import get_logger
+from app.tiers import store as tier_store
+from app.tiers import summary_store
+from app.tiers.summaries import SummaryService
+
+log = get_logger(__name__)
+
+
+class ErasureService:
+    """Erases; what is in flight finds nothing to come back to."""
+
+    def __init__(self, *, database: Database, summaries: SummaryService) -> None:
+        self._database = database
+        self._summaries = summaries
+
+    async def erase_session(self, namespace: str, of: Session) -> Erased:
+        """Delete everything of a session."""
+        return await self._erase(namespace, of)
+
+    async def erase_user(self, namespace: str, user_id: int) -> Erased:
+        """Delete everything of a user, in private and in every group."""
+        return await self._erase(namespace, user_id)
+
+    async def _erase(self, namespace: str, of: Session | int) -> Erased:
+        async with self._database.transaction() as session:
+            # Turns first: who is judging or answering one holds its row, and stores no message once it is gone.
+            turns = await evaluation_store.erase_turns(session, namespace, of)
+            await store.erase_companions(session, namespace, of)
+            dialogues = await dialogue_store.erase_dialogues(session, namespace, of)
+            window_messages = await tier_store.erase_window(session, namespace, of)
+            summaries = await summary_store.erase_summaries(session, namespace, of)
+        self._summaries.forget(namespace, of)
+        erased = Erased(dialogues, window_messages, summaries, turns)
+        log.info(
+            "erased",
+            dialogues=dialogues,
+            window_messages=window_messages,
+            summaries=summaries,
+            turns=turns,
+        )
+        return erased

@@ -1,0 +1,208 @@
+"""Warm memory: what leaves a window that is over its budget is compressed to a summary, in the background."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+from app.clients.chat_model import ChatModel
+from app.clock import Clock
+from app.database.engine import Database
+from app.database.work_loop import LEASE_S, WorkLoop, holding
+from app.dialogues import store as dialogue_store
+from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.preparation import prepare
+from app.dialogues.records import NewDialogue, Session
+from app.errors import ProviderError
+from app.telemetry import Metrics, get_logger
+from app.tiers import summary_store
+from app.tiers.records import Summary
+from app.tiers.summary_prompt import fit_summary, summary_messages
+from app.tiers.summary_store import Stretch
+
+log = get_logger(__name__)
+
+_MOST_ATTEMPTS = 5
+# A look costs one pass over an index of all windows.
+_POLL_S = 10.0
+_FIRST_WAIT_S = 5.0
+_LONGEST_WAIT_S = 300.0
+_REMEMBERED_SESSIONS = 2_000
+_REMEMBERED_SUMMARIES = 3
+
+
+class _StretchGoneError(Exception):
+    """What was summarised has left the window meanwhile: erased, or compressed by somebody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    mark: tuple[int, int]
+    summaries: list[Summary]
+
+
+class SummaryService:
+    """Summaries of sessions, and the loop that makes them."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        model: ChatModel | None,
+        pipeline: EmbeddingPipeline,
+        clock: Clock,
+        metrics: Metrics,
+        zone: ZoneInfo,
+        hot_window_tokens: int,
+        max_chars: int,
+    ) -> None:
+        """Start nothing; `run` is the loop.
+
+        Args:
+            database: where windows and summaries are.
+            model: writes the summaries; None: windows are kept within their budget by leaving out the oldest.
+            pipeline: is told of each stored summary.
+            clock: what time it is.
+            metrics: where outcomes are counted.
+            zone: of the people who speak.
+            hot_window_tokens: the budget of a window.
+            max_chars: of a summary.
+        """
+        self._database = database
+        self._model = model
+        self._pipeline = pipeline
+        self._clock = clock
+        self._metrics = metrics
+        self._zone = zone
+        self._budget = hot_window_tokens
+        self._max_chars = max_chars
+        self._known: OrderedDict[tuple[str, Session], _Known] = OrderedDict()
+        self._loop = WorkLoop("compression", self._work_once, poll_s=_POLL_S)
+
+    def wake(self) -> None:
+        """Tell the loop that a window has grown."""
+        self._loop.wake()
+
+    async def run(self) -> None:
+        """Compress windows that are over their budget, until cancelled."""
+        await self._loop.run()
+
+    async def list_all(self, namespace: str, of: Session) -> list[Summary]:
+        """All summaries of a session, oldest first."""
+        async with self._database.read() as session:
+            return await summary_store.read_summaries(session, namespace, of, limit=None)
+
+    async def recent(self, namespace: str, of: Session, *, limit: int) -> list[Summary]:
+        """The newest summaries of a session, oldest first; served from memory while none is new or gone.
+
+        Another process may store or erase one: the session's mark, a look at one index, tells.
+        """
+        async with self._database.read() as session:
+            mark = await summary_store.read_mark(session, namespace, of)
+            known = self._known.get((namespace, of))
+            if known is None or known.mark != mark:
+                found: list[Summary] = []
+                if mark[0]:
+                    found = await summary_store.read_summaries(
+                        session, namespace, of, limit=_REMEMBERED_SUMMARIES
+                    )
+                known = _Known(mark, found)
+                self._remember(namespace, of, known)
+        self._known.move_to_end((namespace, of))
+        return known.summaries[-limit:]
+
+    def forget(self, namespace: str, of: Session | int) -> None:
+        """Drop what is remembered of a session, or of all sessions of a user."""
+        for key in list(self._known):
+            if key[0] == namespace and of in (key[1], key[1].user_id):
+                del self._known[key]
+
+    def _remember(self, namespace: str, of: Session, known: _Known) -> None:
+        self._known[(namespace, of)] = known
+        while len(self._known) > _REMEMBERED_SESSIONS:
+            self._known.popitem(last=False)
+
+    async def _work_once(self) -> bool:
+        async with self._database.transaction() as session:
+            claimed = await summary_store.claim_window(session, budget_tokens=self._budget, lease_s=LEASE_S)
+        if claimed is None:
+            return False
+        namespace, of = claimed
+        async with holding(
+            self._database,
+            lambda session, s: summary_store.postpone_compression(session, namespace, of, seconds=s),
+        ):
+            await self._compress(namespace, of)
+        return True
+
+    async def _compress(self, namespace: str, of: Session) -> None:
+        """Compress the older half of a window; where that fails for good, leave the oldest messages out."""
+        async with self._database.read() as session:
+            stretch = await summary_store.read_stretch(session, namespace, of, keep_tokens=self._budget // 2)
+            attempts = await summary_store.read_attempts(session, namespace, of)
+        if not stretch.ids:
+            async with self._database.transaction() as session:
+                await summary_store.finish_compression(session, namespace, of)
+            return
+        if self._model is None:
+            await self._leave_out(namespace, of)
+            return
+        try:
+            text = await self._write(self._model, stretch)
+        except ProviderError as error:
+            self._metrics.summaries.labels("failed").inc()
+            if attempts >= _MOST_ATTEMPTS:
+                log.warning("compression given up, the oldest messages leave the window", reason=str(error))
+                await self._leave_out(namespace, of)
+                return
+            wait_s = min(_FIRST_WAIT_S * 2 ** (attempts - 1), _LONGEST_WAIT_S)
+            log.info("compression put off", reason=str(error), wait_s=wait_s)
+            async with self._database.transaction() as session:
+                await summary_store.postpone_compression(session, namespace, of, seconds=wait_s)
+            return
+        await self._store(namespace, of, stretch, text)
+
+    async def _write(self, model: ChatModel, stretch: Stretch) -> str:
+        completion = await model.complete(
+            summary_messages(stretch.messages, max_chars=self._max_chars, zone=self._zone), temperature=0.0
+        )
+        text = fit_summary(completion.text, self._max_chars)
+        if not text:
+            raise ProviderError("the model wrote no summary")
+        return text
+
+    async def _store(self, namespace: str, of: Session, stretch: Stretch, content: str) -> None:
+        now = self._clock()
+        since, until = stretch.messages[0].created_at, stretch.messages[-1].created_at
+        new = NewDialogue(
+            user_id=of.user_id,
+            group_id=of.group_id,
+            role="assistant",
+            content=content,
+            created_at=until + timedelta(microseconds=1),
+            kind="summary",
+        )
+        try:
+            async with self._database.transaction() as session:
+                stored = await dialogue_store.insert_dialogues(
+                    session, namespace, prepare([new], now=now), now=now, live_since=None
+                )
+                summary = Summary(0, content, since, until, len(stretch.ids), now)
+                if not await summary_store.replace_stretch(
+                    session, namespace, of, stretch.ids, summary=summary, dialogue_id=stored[0].id
+                ):
+                    raise _StretchGoneError
+        except _StretchGoneError:
+            log.info("a window changed while its summary was written: the summary is dropped")
+        else:
+            self._metrics.summaries.labels("stored").inc()
+            self._pipeline.wake()
+            log.info("window compressed", messages=len(stretch.ids), characters=len(content))
+        async with self._database.transaction() as session:
+            await summary_store.finish_compression(session, namespace, of)
+
+    async def _leave_out(self, namespace: str, of: Session) -> None:
+        async with self._database.transaction() as session:
+            excess = await summary_store.read_stretch(session, namespace, of, keep_tokens=self._budget)
+            await summary_store.drop_messages(session, excess.ids)
+            await summary_store.finish_compression(session, namespace, of)

@@ -1,0 +1,211 @@
+"""The SQL of summaries and of the compression that makes them."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from app.database.engine import ReadSession, WriteSession
+from app.dialogues.records import Session, WindowMessage
+from app.dialogues.store import erasure_condition, erasure_values
+from app.tiers.records import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The older part of a window that is over its budget, oldest first; `ids` are its rows."""
+
+    ids: list[int]
+    messages: list[WindowMessage]
+
+
+async def read_summaries(
+    session: ReadSession, namespace: str, of: Session, *, limit: int | None
+) -> list[Summary]:
+    """A session's newest summaries, oldest first."""
+    rows = await session.execute(
+        text(
+            "SELECT * FROM (SELECT id, content, since, until, messages, created_at FROM summaries"
+            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+            " ORDER BY id DESC LIMIT CAST(:limit AS bigint)) newest ORDER BY id"
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id, "limit": limit},
+    )
+    return [Summary(*row) for row in rows]
+
+
+async def read_mark(session: ReadSession, namespace: str, of: Session) -> tuple[int, int]:
+    """What tells whether a session's summaries are still those known: their number and the newest's id."""
+    row = (
+        await session.execute(
+            text(
+                "SELECT count(*) AS summaries, coalesce(max(id), 0) AS newest FROM summaries"
+                " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+            ),
+            {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+        )
+    ).one()
+    return row.summaries, row.newest
+
+
+async def claim_window(
+    session: WriteSession, *, budget_tokens: int, lease_s: float
+) -> tuple[str, Session] | None:
+    """Take one window that is over its budget and that nobody is compressing, for a while."""
+    row = (
+        await session.execute(
+            text(
+                """
+                WITH over AS (
+                    SELECT namespace, group_key, user_id FROM window_messages
+                    GROUP BY namespace, group_key, user_id HAVING sum(token_count) > :budget
+                ), free AS (
+                    SELECT over.* FROM over LEFT JOIN compressions c USING (namespace, group_key, user_id)
+                    WHERE c.available_at IS NULL OR c.available_at <= now()
+                    ORDER BY c.available_at NULLS FIRST LIMIT 1
+                )
+                INSERT INTO compressions (namespace, group_key, user_id, available_at, attempts)
+                SELECT namespace, group_key, user_id, now() + make_interval(secs => :lease), 1 FROM free
+                ON CONFLICT (namespace, group_key, user_id) DO UPDATE
+                    SET available_at = excluded.available_at, attempts = compressions.attempts + 1
+                    WHERE compressions.available_at <= now()
+                RETURNING namespace, group_key, user_id
+                """
+            ),
+            {"budget": budget_tokens, "lease": lease_s},
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    return row.namespace, Session(row.user_id, row.group_key or None)
+
+
+async def postpone_compression(session: WriteSession, namespace: str, of: Session, *, seconds: float) -> None:
+    """Move the end of a claim on a window to `seconds` from now."""
+    await session.execute(
+        text(
+            "UPDATE compressions SET available_at = now() + make_interval(secs => :seconds)"
+            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id, "seconds": seconds},
+    )
+
+
+async def finish_compression(session: WriteSession, namespace: str, of: Session) -> None:
+    """Give up the claim on a window for good: the next stretch starts afresh."""
+    await session.execute(
+        text(
+            "DELETE FROM compressions"
+            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+    )
+
+
+async def read_attempts(session: ReadSession, namespace: str, of: Session) -> int:
+    """How often a window has been claimed without success."""
+    found = await session.execute(
+        text(
+            "SELECT attempts FROM compressions"
+            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+    )
+    return found.scalar_one_or_none() or 0
+
+
+async def read_stretch(
+    session: ReadSession | WriteSession, namespace: str, of: Session, *, keep_tokens: int
+) -> Stretch:
+    """What stands in a window before its newest messages of so many tokens; at least one message stays."""
+    rows = (
+        await session.execute(
+            text(
+                """
+                SELECT id, role, content, sender_name, created_at, token_count, dialogue_id FROM (
+                    SELECT *, sum(token_count) OVER newest AS tokens_from_here,
+                        row_number() OVER newest AS place
+                    FROM window_messages
+                    WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
+                    WINDOW newest AS (ORDER BY created_at DESC, id DESC)
+                ) w
+                WHERE tokens_from_here > :keep AND place > 1
+                ORDER BY created_at, id
+                """
+            ),
+            {
+                "namespace": namespace,
+                "group_key": of.group_key,
+                "user_id": of.user_id,
+                "keep": keep_tokens,
+            },
+        )
+    ).all()
+    return Stretch([row.id for row in rows], [WindowMessage(*row[1:]) for row in rows])
+
+
+async def replace_stretch(
+    session: WriteSession,
+    namespace: str,
+    of: Session,
+    ids: list[int],
+    *,
+    summary: Summary,
+    dialogue_id: int,
+) -> bool:
+    """Store a summary in place of the window's rows that it stands for; False where one of them is gone.
+
+    What was erased, or compressed by somebody else, while the model wrote does not come back as a summary.
+    """
+    gone = (
+        await session.execute(
+            text("DELETE FROM window_messages WHERE id = ANY(CAST(:ids AS bigint[])) RETURNING id"),
+            {"ids": ids},
+        )
+    ).all()
+    if len(gone) != len(ids):
+        return False
+    await session.execute(
+        text(
+            """
+            INSERT INTO summaries (namespace, user_id, group_id, dialogue_id, content, since, until, messages,
+                created_at)
+            VALUES (:namespace, :user_id, :group_id, :dialogue_id, :content, :since, :until, :messages,
+                :created_at)
+            """
+        ),
+        {
+            "namespace": namespace,
+            "user_id": of.user_id,
+            "group_id": of.group_id,
+            "dialogue_id": dialogue_id,
+            "content": summary.content,
+            "since": summary.since,
+            "until": summary.until,
+            "messages": summary.messages,
+            "created_at": summary.created_at,
+        },
+    )
+    return True
+
+
+async def drop_messages(session: WriteSession, ids: list[int]) -> None:
+    """Leave these messages out of their window."""
+    await session.execute(
+        text("DELETE FROM window_messages WHERE id = ANY(CAST(:ids AS bigint[]))"), {"ids": ids}
+    )
+
+
+async def erase_summaries(session: WriteSession, namespace: str, of: Session | int) -> int:
+    """Delete a session's summaries, or all of a user's, and claims on the windows; how many summaries."""
+    where, values = erasure_condition(of), {"namespace": namespace, **erasure_values(of)}
+    await session.execute(text(f"DELETE FROM compressions WHERE {where}"), values)
+    rows = await session.execute(text(f"DELETE FROM summaries WHERE {where}"), values)
+    return int(rows.rowcount)
+
+
+async def count_summaries(session: ReadSession, namespace: str) -> int:
+    """How many summaries the namespace has."""
+    found = await session.execute(
+        text("SELECT count(*) FROM summaries WHERE namespace = :namespace"), {"namespace": namespace}
+    )
+    return int(found.scalar_one())
