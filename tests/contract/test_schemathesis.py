@@ -5,8 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from tests.conftest import LiveFactory
+from app.database.embedded import EmbeddedPostgres
 from tests.live import message
+from tests.processes import StartService
 
 _SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 _KEY = "key-of-the-contract"
@@ -18,8 +19,13 @@ _NOT_APPLICABLE = (
 )
 
 
-async def test_every_operation_keeps_its_document(serve: LiveFactory, tmp_path: Path) -> None:
-    async with serve(api_keys=f"contract={_KEY},other=key-of-another") as live:
+async def test_every_operation_keeps_its_document(
+    run_service: StartService, postgres: EmbeddedPostgres, database_name: str, tmp_path: Path
+) -> None:
+    keys = f"contract={_KEY},other=key-of-another"
+    async with run_service(
+        api_keys=keys, database_url=postgres.dsn_for(database_name), log_level="ERROR"
+    ) as live:
         live.client.headers["Authorization"] = f"Bearer {_KEY}"
         await live.client.post("/dialogues", json=message("我的订单号是ORD123456", wait=True))
         checking = await asyncio.create_subprocess_exec(
