@@ -1,0 +1,1 @@
+"""What a finished turn is worth, and for how long it is kept."""

@@ -1,0 +1,1 @@
+"""What is no longer true, no longer wanted or never asked for."""
