@@ -7,7 +7,14 @@ sometimes not at all; `read_fault` reads them all.
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -109,32 +116,115 @@ class JsonClient:
             ProviderBusyError: the provider could not be reached, or broke off.
             ProviderError: the answer is too long.
         """
-        timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S))
-        try:
+        with self._provider_errors(timeout_s):
             async with (
                 asyncio.timeout(timeout_s),
-                self._http.stream(
-                    "POST",
-                    path,
-                    content=orjson.dumps(payload),
-                    headers={"Content-Type": "application/json"},
-                    timeout=timeout,
-                ) as answer,
+                self._request(path, payload, timeout_s=timeout_s, accept="application/json") as answer,
             ):
                 if not answer.is_success:
-                    body = await _read_at_most(answer, _MAX_FAULT_BYTES)
-                    return read_fault(
-                        answer.status_code, answer.headers, body, secret=self._api_key, now=utc_now()
-                    )
+                    return await self._read_fault(answer)
                 body = await _read_at_most(answer, max_answer_bytes + 1)
+        if len(body) > max_answer_bytes:
+            raise self._too_long(max_answer_bytes)
+        return body
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        payload: Mapping[str, object],
+        *,
+        timeout_s: float,
+        idle_timeout_s: float,
+        max_answer_bytes: int,
+    ) -> AsyncIterator[AsyncGenerator[bytes, None] | ProviderFault]:
+        """Send JSON; the body of a 2xx answer piece by piece as it comes, or what the provider says is wrong.
+
+        Errors are those of `post`, raised on entering and by the pieces.
+
+        Args:
+            path: relative to the base URL, such as `chat/completions`.
+            payload: what orjson can write.
+            timeout_s: for all of it, what the reader of the pieces takes included.
+            idle_timeout_s: longest silence once the answer has begun.
+            max_answer_bytes: a longer answer is given up.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        async with AsyncExitStack() as stack:
+            with self._provider_errors(timeout_s):
+                async with asyncio.timeout_at(deadline_s):
+                    answer = await stack.enter_async_context(
+                        self._request(path, payload, timeout_s=timeout_s, accept="text/event-stream")
+                    )
+                    fault = None if answer.is_success else await self._read_fault(answer)
+            if fault is not None:
+                yield fault
+                return
+            pieces = self._pieces(
+                answer,
+                deadline_s=deadline_s,
+                timeout_s=timeout_s,
+                idle_timeout_s=idle_timeout_s,
+                max_answer_bytes=max_answer_bytes,
+            )
+            yield await stack.enter_async_context(aclosing(pieces))
+
+    def read_fault_in_answer(self, status: int, body: bytes) -> ProviderFault:
+        """What an error says that came as, or within, a successful answer."""
+        return read_fault(status, httpx.Headers(), body, secret=self._api_key, now=utc_now())
+
+    def _request(
+        self, path: str, payload: Mapping[str, object], *, timeout_s: float, accept: str
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        return self._http.stream(
+            "POST",
+            path,
+            content=orjson.dumps(payload),
+            headers={"Content-Type": "application/json", "Accept": accept},
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_TIMEOUT_S)),
+        )
+
+    async def _pieces(
+        self,
+        answer: httpx.Response,
+        *,
+        deadline_s: float,
+        timeout_s: float,
+        idle_timeout_s: float,
+        max_answer_bytes: int,
+    ) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        incoming = answer.aiter_bytes()
+        size = 0
+        while True:
+            idle_at_s = loop.time() + idle_timeout_s
+            waited_s = idle_timeout_s if idle_at_s < deadline_s else timeout_s
+            with self._provider_errors(waited_s):
+                async with asyncio.timeout_at(min(deadline_s, idle_at_s)):
+                    piece = await anext(incoming, None)
+            if piece is None:
+                return
+            size += len(piece)
+            if size > max_answer_bytes:
+                raise self._too_long(max_answer_bytes)
+            yield piece
+
+    async def _read_fault(self, answer: httpx.Response) -> ProviderFault:
+        body = await _read_at_most(answer, _MAX_FAULT_BYTES)
+        return read_fault(answer.status_code, answer.headers, body, secret=self._api_key, now=utc_now())
+
+    @contextmanager
+    def _provider_errors(self, timeout_s: float) -> Iterator[None]:
+        try:
+            yield
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderTimeoutError(f"{self.host} did not answer within {timeout_s:.3g} s") from None
         except (httpx.HTTPError, OSError) as error:
             reason = _quote(str(error), self._api_key) or type(error).__name__
             raise ProviderBusyError(f"{self.host} cannot be reached: {reason}") from None
-        if len(body) > max_answer_bytes:
-            raise ProviderError(f"{self.host} gave an answer of over {max_answer_bytes} bytes")
-        return body
+
+    def _too_long(self, max_answer_bytes: int) -> ProviderError:
+        return ProviderError(f"{self.host} gave an answer of over {max_answer_bytes} bytes")
 
 
 def read_fault(

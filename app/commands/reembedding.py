@@ -31,6 +31,7 @@ async def reembed_all(
 
     Raises:
         StartupError: the database cannot be opened, or `only_failed` is asked for vectors of another width.
+        ProviderError: the model that is set makes no vectors; nothing is changed then.
     """
     async with open_reembedding(settings) as reembedding:
         survey = await reembedding.survey()
@@ -44,6 +45,7 @@ async def reembed_all(
         if not (stale or survey.pending or resized):
             tell(f"Every message has its vector of {reembedding.model}.")
             return 0
+        await reembedding.try_model()
         if (stale or resized) and not agree(_question(survey, reembedding, stale, resized=resized)):
             return 1
         if resized:

@@ -21,8 +21,9 @@ from app.clients.embedding import CachedEmbedder
 from app.database.engine import Database, WriteSession
 from app.dialogues import embedding_store
 from app.dialogues.embedding import EmbeddingPipeline
-from app.errors import UnavailableError
+from app.errors import ProviderRejectedError, UnavailableError
 
+_TRIAL_TEXT: Final = "你好"
 _BATCH: Final = 500
 _QUEUED_AT_MOST: Final = 2000
 _POLL_S: Final = 0.1
@@ -79,6 +80,16 @@ class Reembedding:
     def width(self) -> int:
         """The dimensions of its vectors."""
         return self._embedder.dimensions
+
+    async def try_model(self) -> None:
+        """Have the model make one vector: before old ones are given up, it must be known to answer.
+
+        Raises:
+            ProviderError: it does not, or makes none.
+        """
+        outcome = (await self._embedder.embed_documents([_TRIAL_TEXT]))[0]
+        if isinstance(outcome, ProviderRejectedError):
+            raise outcome
 
     async def survey(self) -> Survey:
         """Look at what there is to do."""
@@ -181,12 +192,29 @@ async def _enqueue_batch(
     return row.emptied, row.last
 
 
+_DEPENDENT = text(
+    """
+    WITH columns AS (
+        SELECT attrelid, attnum FROM pg_attribute
+        WHERE attrelid = 'dialogues'::regclass AND attname IN ('embedding', 'embedding_bits')
+    )
+    SELECT DISTINCT pg_get_indexdef(indexrelid) AS statement
+    FROM pg_index JOIN columns ON indrelid = attrelid AND attnum = ANY(indkey)
+    UNION ALL
+    SELECT DISTINCT format('ALTER TABLE dialogues ADD CONSTRAINT %I %s', conname, pg_get_constraintdef(oid))
+    FROM pg_constraint JOIN columns ON conrelid = attrelid AND attnum = ANY(conkey)
+    """
+)
+
+
 async def _rebuild_columns(session: WriteSession, dimensions: int) -> None:
-    """Make the vector's columns anew, as `alembic/versions/0001` makes them; a test compares the two."""
+    """Make the vector's columns anew, and what goes with them, as the migrations would make them."""
     storage = "PLAIN" if dimensions <= _WIDEST_IN_LINE else "EXTERNAL"
+    await session.execute(text("SET LOCAL lock_timeout = '3s'"))
+    await session.execute(text("LOCK TABLE dialogues IN ACCESS EXCLUSIVE MODE"))
+    dependent = list((await session.execute(_DEPENDENT)).scalars())
     for statement in (
-        "SET LOCAL lock_timeout = '3s'",
-        # One statement, so that the table is written once; the index and the check that name the columns go.
+        # One statement, so that the table is written once.
         f"""
         ALTER TABLE dialogues
             DROP COLUMN embedding_bits,
@@ -196,20 +224,11 @@ async def _rebuild_columns(session: WriteSession, dimensions: int) -> None:
             ALTER COLUMN embedding_model_id TYPE smallint USING CAST(NULL AS smallint),
             ADD COLUMN embedding halfvec({dimensions}),
             ADD COLUMN embedding_bits bit({dimensions})
-                GENERATED ALWAYS AS (CAST(binary_quantize(embedding) AS bit({dimensions}))) STORED,
-            ADD CONSTRAINT dialogues_embedding_check
-                CHECK (embedding_status IN ('pending', 'ready', 'failed')
-                       AND (embedding_status = 'ready') = (embedding IS NOT NULL)
-                       AND (embedding IS NULL) = (embedding_model_id IS NULL))
+                GENERATED ALWAYS AS (CAST(binary_quantize(embedding) AS bit({dimensions}))) STORED
         """,
         f"ALTER TABLE dialogues ALTER COLUMN embedding SET STORAGE {storage}",
         f"ALTER TABLE dialogues SET (toast_tuple_target = {_row_target(dimensions)})",
-        """
-        CREATE INDEX dialogues_session_search
-            ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (embedding_bits, terms, term_bits, embedding_model_id, visible_until, role)
-            WHERE embedding_status = 'ready' AND NOT outdated AND kind <> 'summary'
-        """,
+        *dependent,
         """
         INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM dialogues
         ON CONFLICT (dialogue_id) DO UPDATE SET available_at = now(), attempts = 0

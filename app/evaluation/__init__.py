@@ -1,1 +1,1 @@
-"""Judgement: what a turn is worth, and how long it is kept."""
+"""What a finished turn is worth, and for how long it is kept."""

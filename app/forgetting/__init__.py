@@ -1,1 +1,1 @@
-"""Forgetting: what has expired, what nobody asks for, what was corrected."""
+"""What is no longer true, no longer wanted or never asked for."""

@@ -208,3 +208,33 @@ async def test_in_a_group_each_line_of_the_conversation_names_its_speaker(live_s
     await say(live_service, "早", group_id=-1, sender_name="小明", created_at=ago(minutes=2))
     await say(live_service, "早！", group_id=-1, role="assistant", created_at=ago(minutes=1))
     assert spoken(await prompt(live_service, "在吗", group_id=-1)) == ["小明: 早", "早！"]
+
+
+async def test_the_only_answer_is_in_the_prompt_though_it_is_long(live_service: LiveService) -> None:
+    await say(live_service, "团子的疫苗怎么安排？", created_at=ago(days=3, minutes=3))
+    answer = "团子的疫苗安排如下：" + "第一针在八周龄，第二针在十二周龄，第三针在十六周龄；" * 80
+    await say(live_service, answer, role="assistant", created_at=ago(days=3, minutes=2))
+    await say(live_service, "谢谢", created_at=ago(days=3, minutes=1))
+    document = await prompt(live_service, "团子疫苗第二针是什么时候")
+    assert "第二针在十二周龄" in system(document)
+    assert document["truncated"] is True
+
+
+async def test_what_has_expired_is_no_longer_part_of_the_conversation(live_service: LiveService) -> None:
+    await say(live_service, "早", created_at=ago(minutes=5))
+    secret = await say(live_service, "临时密码是9527", created_at=ago(minutes=4))
+    await live_service.client.patch(f"/dialogues/{secret['id']}", json={"expires_at": ago(minutes=1)})
+    document = await prompt(live_service, "密码是多少")
+    assert "9527" not in str(document["messages"])
+    window = (await live_service.client.get("/sessions/1/window")).json()
+    assert [one["content"] for one in window["messages"]] == ["早"]
+
+
+async def test_what_was_deleted_or_changed_stands_so_in_the_conversation(live_service: LiveService) -> None:
+    gone = await say(live_service, "临时密码是9527")
+    kept = await say(live_service, "我住在杭州")
+    await live_service.client.delete(f"/dialogues/{gone['id']}")
+    await live_service.client.patch(f"/dialogues/{kept['id']}", json={"content": "我住在成都"})
+    document = await prompt(live_service, "你好")
+    assert spoken(document) == ["我住在成都"]
+    assert document["memories"] == []

@@ -8,8 +8,8 @@ import pytest
 from app.database.embedded import EmbeddedPostgres
 from tests.conftest import execute
 from tests.doubles.fixtures import EmbeddingProvider
-from tests.end_to_end.conftest import ServiceProcess, StartService
 from tests.live import add, add_batch, eventually, listed, message, search
+from tests.processes import ServiceProcess, StartService
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.database.embedded import EmbeddedPostgres
-from tests.end_to_end.conftest import COMMAND, environment
 from tests.live import fetch
+from tests.processes import COMMAND, environment
 
 
 def start(cwd: Path, *arguments: str, **settings: object) -> str:

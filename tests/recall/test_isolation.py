@@ -1,12 +1,13 @@
 """Nothing of another session ever: the same is said in many sessions, each answer compared with its own."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from app.dialogues.records import Session
+from app.dialogues.records import DialogueChange, NewDialogue, Session
 from tests.conftest import LiveService
 from tests.recall.planting import NOW, Planted, World, in_order
 
@@ -136,3 +137,53 @@ async def test_every_answer_over_http_is_of_its_own_session(serve: Callable[...,
                 of_group = await post(live, namespace, "/memory/search", ask | {"scope": "group"})
                 expected = said[namespace, 1, group] + said[namespace, 11, group]
                 assert sorted(one["content"] for one in of_group["memories"]) == sorted(expected)
+
+
+async def test_searches_hold_while_everything_changes(world: World) -> None:
+    rng = Random(8)  # noqa: S311 - no secret
+    dialogues, asked = world.services.dialogues, [Session(1), Session(11), Session(1, 11), Session(11, 1)]
+    marks = {session: f"标记{place}" for place, session in enumerate(asked)}
+
+    async def write(session: Session) -> None:
+        mine: list[int] = []
+        for place in range(25):
+            said = NewDialogue(
+                user_id=session.user_id,
+                group_id=session.group_id,
+                role="user",
+                content=f"团子打疫苗 {marks[session]} {place}",
+            )
+            mine.append((await dialogues.add("default", said)).dialogue.id)
+            changed = rng.choice(mine)
+            match rng.randrange(4):
+                case 0:
+                    await dialogues.delete("default", changed)
+                    mine.remove(changed)
+                case 1:
+                    await dialogues.change(
+                        "default", changed, DialogueChange(content=f"改过的团子 {marks[session]}")
+                    )
+                case 2:
+                    await dialogues.change("default", changed, DialogueChange(expires_at=NOW))
+                    mine.remove(changed)
+        if session == asked[-1]:
+            await world.services.sessions.erase_session("default", session)
+
+    async def read(session: Session) -> None:
+        for place in range(25):
+            result = await world.search(
+                f"团子打疫苗 {place}", of=session, now=datetime.now(UTC), top_n=20, window_size=2
+            )
+            assert all(marks[session] in one.dialogue.content for one in result.memories)
+            assert in_order([one.dialogue for one in result.memories])
+
+    await asyncio.gather(*(do(session) for session in asked for do in (write, read)))
+    erased = await world.search("团子", of=asked[-1], now=datetime.now(UTC), top_n=20)
+    assert erased.memories == []
+    for session in asked[:-1]:
+        result = await world.search("团子", of=session, now=datetime.now(UTC), top_n=100)
+        page = await dialogues.list_page(
+            "default", session=session, role=None, since=None, until=None, descending=False,
+            limit=200, after=None,
+        )  # fmt: skip
+        assert [one.dialogue.id for one in result.memories] == [one.id for one in page.dialogues]

@@ -1,0 +1,57 @@
+"""Asks a model how much a turn of conversation is worth remembering."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.clients.chat_model import ChatModel
+from app.errors import ProviderError
+from app.evaluation.evaluator_prompt import Turn, batch_messages, evaluation_messages
+from app.evaluation.score_reader import read_score, read_scores
+
+# An answer takes three tokens; the rest is for models that can not but think first.
+_MAX_TOKENS: Final = 2048
+_MAX_TOKENS_PER_TURN: Final = 128
+
+
+class Evaluator:
+    """The judgement of a model.
+
+    Args:
+        model: closed by whoever opened it.
+        instructions: the setting EVALUATION_PROMPT, its file read; None: our own.
+    """
+
+    def __init__(self, model: ChatModel, *, instructions: str | None) -> None:
+        self._model = model
+        self._instructions = instructions
+
+    async def evaluate(self, turn: Turn) -> int:
+        """The score of a turn, 0 to 100.
+
+        Raises:
+            ProviderError: the model failed, or its answer holds no score that is clear.
+        """
+        answer = await self._model.complete(
+            evaluation_messages(turn, instructions=self._instructions), max_tokens=_MAX_TOKENS, temperature=0
+        )
+        score = read_score(answer.text)
+        if score is None:
+            # Not quoted: it may repeat what the user said.
+            raise ProviderError(f"the evaluator gave no clear score ({len(answer.text)} characters)")
+        return score
+
+    async def evaluate_batch(self, turns: Sequence[Turn]) -> list[int] | None:
+        """The scores of several turns by one call, in order; None where the answer does not fit the question.
+
+        Args:
+            turns: at least one.
+
+        Raises:
+            ProviderError: the model failed.
+        """
+        answer = await self._model.complete(
+            batch_messages(turns, instructions=self._instructions),
+            max_tokens=_MAX_TOKENS + _MAX_TOKENS_PER_TURN * len(turns),
+            temperature=0,
+        )
+        return read_scores(answer.text, len(turns))

@@ -1,0 +1,247 @@
+"""`temporal-memory reembed`: another model, another width, a kill halfway, searches meanwhile."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.commands.reembedding import reembed_all
+from app.database.embedded import EmbeddedPostgres
+from app.database.migrations import MigrationOptions, migrate
+from app.dialogues.records import NewDialogue, Session
+from app.dialogues.reembedding import _rebuild_columns, _row_target
+from app.errors import DatabaseSetupError, ProviderDeniedError, StartupError
+from app.recall.records import SearchQuery
+from app.services import Services, open_services
+from app.settings import Settings
+from tests.doubles.fixtures import EmbeddingProvider
+
+_REPOSITORY = Path(__file__).parents[2]
+USER = 7
+MESSAGES = [f"第{number}号包裹的取件码是Q{number}" for number in range(1, 61)]
+
+
+@pytest.fixture
+def with_model(
+    make_settings: Callable[..., Settings], embedding_provider: EmbeddingProvider
+) -> Callable[..., Settings]:
+    """Settings with one of the provider's models."""
+
+    def make(name: str, dimensions: int = 512) -> Settings:
+        return make_settings(
+            embedding_base_url=embedding_provider.base_url,
+            embedding_api_key=embedding_provider.key,
+            embedding_model=name,
+            embedding_dimensions=dimensions,
+        )
+
+    return make
+
+
+async def fill(settings: Settings) -> None:
+    # The test's database is as wide as the offline model.
+    assert (await reembed(settings))[0] == 0
+    async with open_services(settings, background=False) as services:
+        await services.dialogues.add_many(
+            "default", [NewDialogue(USER, "user", content) for content in MESSAGES], wait=True
+        )
+
+
+async def reembed(settings: Settings, *, only_failed: bool = False) -> tuple[int, list[str]]:
+    told: list[str] = []
+    code = await reembed_all(
+        settings, only_failed=only_failed, agree=lambda _question: True, quiet=True, tell=told.append
+    )
+    return code, told
+
+
+async def find(services: Services, query: str) -> list[str]:
+    found = await services.recall.search(
+        "default",
+        SearchQuery(
+            session=Session(USER),
+            query=query,
+            now=services.clock(),
+            zone=services.settings.recall.zone,
+            language="zh",
+            top_n=3,
+            window_size=0,
+        ),
+    )
+    return [memory.dialogue.content for memory in found.memories]
+
+
+async def vectors(settings: Settings) -> dict[str, int]:
+    """How many vectors each model has made, `-` where there is none."""
+    assert settings.database.url is not None
+    url = settings.database.url.get_secret_value().replace("+asyncpg", "", 1)
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            "SELECT coalesce(m.name || ' ' || m.dimensions, '-') AS model, count(*) AS n FROM dialogues d"
+            " LEFT JOIN embedding_models m ON m.id = d.embedding_model_id GROUP BY 1"
+        )
+    finally:
+        await connection.close()
+    return {row["model"]: row["n"] for row in rows}
+
+
+async def test_another_model_of_the_same_width(with_model: Callable[..., Settings]) -> None:
+    await fill(with_model("Qwen/Qwen3-Embedding-0.6B"))
+    new = with_model("Pro/Qwen3-Embedding-0.6B")
+
+    assert await reembed(new) == (0, ["Done."])
+    assert await vectors(new) == {"Pro/Qwen3-Embedding-0.6B 512": len(MESSAGES)}
+    assert await reembed(new) == (0, ["Every message has its vector of Pro/Qwen3-Embedding-0.6B."])
+
+
+async def test_another_width_while_a_service_searches(with_model: Callable[..., Settings]) -> None:
+    old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(old)
+    with pytest.raises(DatabaseSetupError, match="temporal-memory reembed"):
+        async with open_services(new, background=False):
+            raise AssertionError
+
+    async with open_services(old, background=False) as services:
+        running = asyncio.create_task(reembed(new))
+        searches = 0
+        while not running.done() or searches < 3:
+            assert MESSAGES[41] in await find(services, "42号包裹的取件码Q42")
+            searches += 1
+        assert await running == (0, ["Done."])
+
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(MESSAGES)}
+    async with open_services(new, background=False) as services:
+        assert MESSAGES[41] in await find(services, "42号包裹的取件码")
+
+
+async def test_killed_halfway_and_run_again(
+    with_model: Callable[..., Settings], embedding_provider: EmbeddingProvider
+) -> None:
+    old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(old)
+    embedding_provider.reset()
+    embedding_provider.control(delay_s=0.5)
+    assert new.database.url is not None
+    environment = os.environ | {
+        "DATABASE_URL": new.database.url.get_secret_value(),
+        "EMBEDDING_BASE_URL": embedding_provider.base_url,
+        "EMBEDDING_API_KEY": embedding_provider.key,
+        "EMBEDDING_DIMENSIONS": "1024",
+        "LOG_LEVEL": "ERROR",
+    }
+    command = [sys.executable, "-m", "app.cli", "reembed", "--yes", "--quiet"]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment | {"PYTHONPATH": str(_REPOSITORY)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        # The first request only tries the model; with the second the old vectors are gone, the new not there.
+        while embedding_provider.requests()["count"] < 2:
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+    assert (await vectors(new))["-"] > 0
+
+    embedding_provider.control()
+    assert await reembed(new) == (0, ["Done."])
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(MESSAGES)}
+
+
+async def test_what_failed_is_tried_again(
+    with_model: Callable[..., Settings], embedding_provider: EmbeddingProvider
+) -> None:
+    settings = with_model("Qwen/Qwen3-Embedding-0.6B")
+    embedding_provider.control(reject=["Q7"])
+    await fill(settings)
+    assert await vectors(settings) == {"-": 1, "Qwen/Qwen3-Embedding-0.6B 512": len(MESSAGES) - 1}
+    assert await reembed(settings, only_failed=True) == (1, ["Done; 1 messages cannot be embedded."])
+
+    embedding_provider.control()
+    assert await reembed(settings, only_failed=True) == (0, ["Done."])
+    assert await vectors(settings) == {"Qwen/Qwen3-Embedding-0.6B 512": len(MESSAGES)}
+
+
+async def test_a_model_that_does_not_answer_costs_no_vector(with_model: Callable[..., Settings]) -> None:
+    old = with_model("Qwen/Qwen3-Embedding-0.6B")
+    await fill(old)
+    with pytest.raises(ProviderDeniedError, match="Model does not exist"):
+        await reembed(with_model("nobody/no-such-model"))
+    assert await vectors(old) == {"Qwen/Qwen3-Embedding-0.6B 512": len(MESSAGES)}
+
+
+async def test_nothing_is_changed_without_consent(with_model: Callable[..., Settings]) -> None:
+    old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(old)
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    assert await reembed_all(new, only_failed=False, agree=refuse, quiet=True, tell=asked.append) == 1
+    assert len(asked) == 1
+    assert "1024 instead of 512" in asked[0]
+    with pytest.raises(StartupError, match="without --failed"):
+        await reembed(new, only_failed=True)
+    assert await vectors(old) == {"Qwen/Qwen3-Embedding-0.6B 512": len(MESSAGES)}
+
+
+_SCHEMA = """
+SELECT 'column ' || attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attstorage::text || ' '
+       || attnotnull || ' ' || attcollation::regcollation || ' ' || coalesce(pg_get_expr(adbin, adrelid), '')
+FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+WHERE attrelid = 'dialogues'::regclass AND attnum > 0 AND NOT attisdropped
+UNION ALL SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'dialogues'::regclass
+UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = 'dialogues'::regclass
+UNION ALL SELECT unnest(reloptions) FROM pg_class WHERE oid = 'dialogues'::regclass
+ORDER BY 1
+"""
+
+
+async def read_schema(postgres: EmbeddedPostgres, name: str) -> list[Any]:
+    connection = await asyncpg.connect(postgres.dsn_for(name))
+    try:
+        return [row[0] for row in await connection.fetch(_SCHEMA)]
+    finally:
+        await connection.close()
+
+
+async def test_a_change_of_width_makes_what_the_migrations_make(
+    postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    from app.database.engine import WriteSession  # noqa: PLC0415
+
+    wide = f"{database_name}_wide"
+    connection = await asyncpg.connect(postgres.dsn_for("postgres"))
+    await connection.execute(f"CREATE DATABASE {wide}")
+    try:
+        await migrate(MigrationOptions(postgres.url_for(wide), dimensions=1024, zone="Asia/Shanghai"))
+        engine = create_async_engine(postgres.url_for(database_name))
+        async with engine.begin() as changing:
+            await _rebuild_columns(WriteSession(changing), 1024)
+        await engine.dispose()
+        assert await read_schema(postgres, database_name) == await read_schema(postgres, wide)
+    finally:
+        await connection.execute(f"DROP DATABASE {wide} WITH (FORCE)")
+        await connection.close()
+
+
+@pytest.mark.parametrize("dimensions", [8, 384, 1024, 2560, 3500, 3501, 4096])
+def test_the_row_target_is_one_that_postgresql_takes(dimensions: int) -> None:
+    assert 128 <= _row_target(dimensions) <= 8160
