@@ -215,7 +215,7 @@ class _ChatModels:
 
 @asynccontextmanager
 async def _open_chat_models(settings: Settings) -> AsyncIterator[_ChatModels]:
-    """The models that chat, compress and judge; where an endpoint of its own is not given, the chat's is used."""
+    """The models that chat, compress and judge; the chat's endpoint serves where another is not given."""
     async with AsyncExitStack() as stack:
 
         def open_model(

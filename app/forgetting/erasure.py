@@ -30,7 +30,7 @@ class ErasureService:
 
     async def _erase(self, namespace: str, of: Session | int) -> Erased:
         async with self._database.transaction() as session:
-            # Turns first: who is judging or answering one holds its row, and stores no message once it is gone.
+            # Turns first: who judges or answers one holds its row, and stores nothing once it is gone.
             turns = await evaluation_store.erase_turns(session, namespace, of)
             await store.erase_companions(session, namespace, of)
             dialogues = await dialogue_store.erase_dialogues(session, namespace, of)

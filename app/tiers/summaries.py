@@ -18,7 +18,7 @@ from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
 from app.tiers.records import Summary
 from app.tiers.summary_prompt import fit_summary, summary_messages
-from app.tiers.summary_store import Stretch
+from app.tiers.summary_store import Stretch, StretchGoneError
 
 log = get_logger(__name__)
 
@@ -29,10 +29,6 @@ _FIRST_WAIT_S = 5.0
 _LONGEST_WAIT_S = 300.0
 _REMEMBERED_SESSIONS = 2_000
 _REMEMBERED_SUMMARIES = 3
-
-
-class _StretchGoneError(Exception):
-    """What was summarised has left the window meanwhile: erased, or compressed by somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +184,10 @@ class SummaryService:
                     session, namespace, prepare([new], now=now), now=now, live_since=None
                 )
                 summary = Summary(0, content, since, until, len(stretch.ids), now)
-                if not await summary_store.replace_stretch(
+                await summary_store.replace_stretch(
                     session, namespace, of, stretch.ids, summary=summary, dialogue_id=stored[0].id
-                ):
-                    raise _StretchGoneError
-        except _StretchGoneError:
+                )
+        except StretchGoneError:
             log.info("a window changed while its summary was written: the summary is dropped")
         else:
             self._metrics.summaries.labels("stored").inc()

@@ -10,6 +10,10 @@ from app.dialogues.store import erasure_condition, erasure_values
 from app.tiers.records import Summary
 
 
+class StretchGoneError(Exception):
+    """What was summarised has left the window meanwhile: erased, or compressed by somebody else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """The older part of a window that is over its budget, oldest first; `ids` are its rows."""
@@ -151,10 +155,11 @@ async def replace_stretch(
     *,
     summary: Summary,
     dialogue_id: int,
-) -> bool:
-    """Store a summary in place of the window's rows that it stands for; False where one of them is gone.
+) -> None:
+    """Store a summary in place of the window's rows that it stands for.
 
-    What was erased, or compressed by somebody else, while the model wrote does not come back as a summary.
+    Raises:
+        StretchGoneError: one of the rows is gone; what was erased while the model wrote must not come back.
     """
     gone = (
         await session.execute(
@@ -163,7 +168,7 @@ async def replace_stretch(
         )
     ).all()
     if len(gone) != len(ids):
-        return False
+        raise StretchGoneError
     await session.execute(
         text(
             """
@@ -185,7 +190,6 @@ async def replace_stretch(
             "created_at": summary.created_at,
         },
     )
-    return True
 
 
 async def drop_messages(session: WriteSession, ids: list[int]) -> None:
