@@ -118,8 +118,8 @@ class PromptService:
     ) -> SearchResult | None:
         if not self._memory_enabled:
             return None
-        in_window = frozenset(message.dialogue_id for message in window if message.dialogue_id is not None)
-        return await self._recall.search(namespace, replace(query, exclude_ids=query.exclude_ids | in_window))
+        said = frozenset((message.created_at, message.content) for message in window)
+        return await self._recall.search(namespace, replace(query, exclude_said=query.exclude_said | said))
 
     async def _recent_summaries(self, namespace: str, query: SearchQuery) -> list[Summary]:
         if not self._memory_enabled:

@@ -1,6 +1,6 @@
 """What stands beside what in a conversation. Pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from app.dialogues.records import Dialogue
@@ -35,14 +35,14 @@ def adjacent(hoods: Iterable[Neighbourhood]) -> dict[int, set[int]]:
 
 
 def windows(
-    hoods: Iterable[Neighbourhood], *, window_size: int, without: Collection[int] = ()
+    hoods: Iterable[Neighbourhood], *, window_size: int, without: Callable[[Dialogue], bool] | None = None
 ) -> dict[int, list[Dialogue]]:
     """The messages around each hit, and around the two beside it, which may have become anchors in its stead.
 
     Args:
         hoods: neighbourhoods that reach `window_size + 1` messages to either side of their hit.
         window_size: messages to either side.
-        without: ids of messages that are left out.
+        without: tells which messages are left out; None: none.
     """
     hoods = list(hoods)
     found: dict[int, list[Dialogue]] = {}
@@ -54,5 +54,5 @@ def windows(
         for place in (middle, middle - 1, middle + 1):
             if 0 <= place < len(rows) and (place == middle or rows[place].id not in found):
                 window = rows[max(0, place - window_size) : place + window_size + 1]
-                found[rows[place].id] = [row for row in window if row.id not in without]
+                found[rows[place].id] = [row for row in window if without is None or not without(row)]
     return found

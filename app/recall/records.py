@@ -18,7 +18,8 @@ class SearchQuery:
     """One search, every default already filled in.
 
     `now` is what relative times, expiry and decay are computed from. `budget_tokens` None: no budget.
-    `exclude_ids`: messages that must not come back (they stand in the hot window already).
+    `exclude_ids` and `exclude_said` (time, text): messages that must not come back, since they stand in the
+    hot window; a turn that is being judged has no id there yet.
     """
 
     session: Session
@@ -42,6 +43,13 @@ class SearchQuery:
     fill_budget: bool = False
     explain: bool = False
     exclude_ids: frozenset[int] = field(default_factory=frozenset)
+    exclude_said: frozenset[tuple[datetime, str]] = field(default_factory=frozenset)
+
+    def excludes(self, dialogue: Dialogue) -> bool:
+        """Whether the message must not come back."""
+        return dialogue.id in self.exclude_ids or (
+            (dialogue.created_at, dialogue.content) in self.exclude_said
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class RecallService:
         ranked = ranker.rank(around, beside=adjacent(hoods))
         return _Found(
             [one for one in ranked if _may_be_anchor(one, query)],
-            windows(hoods, window_size=query.window_size, without=query.exclude_ids),
+            windows(hoods, window_size=query.window_size, without=query.excludes),
         )
 
     def _is_whole_conversation(self, found: Sequence[Candidate], query: SearchQuery, probe: Probe) -> bool:
@@ -284,7 +284,7 @@ class RecallService:
 
 def _candidate_limit(query: SearchQuery) -> int:
     """How many each side names: enough for the anchors, beside those that must not come back."""
-    return max(_CANDIDATES, query.top_n * 4) + len(query.exclude_ids)
+    return max(_CANDIDATES, query.top_n * 4) + len(query.exclude_ids) + len(query.exclude_said)
 
 
 def _by_words(query: SearchQuery) -> SearchQuery:
@@ -296,7 +296,7 @@ def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Pro
 
 
 def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-    if not one.candidate.eligible or one.dialogue.id in query.exclude_ids:
+    if not one.candidate.eligible or query.excludes(one.dialogue):
         return False
     if query.mode == "keyword":
         return one.lexical > 0
