@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from app.commands.demonstration import demonstrate
+from app.commands.forget import ALL
+from app.commands.forget import forget as forget_now
 from app.commands.importing import (
     ImportOptions,
     ImportReport,
@@ -223,6 +225,23 @@ async def _search(
         )
     for memory in result.memories:
         click.echo(memory.line)
+
+
+@cli.command()
+@click.option(
+    "--namespace",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help=f"Whose messages; {ALL}: everybody's.",
+)
+@click.option("--dry-run", is_flag=True, help="Count what would be deleted, and delete nothing.")
+def forget(*, namespace: str, dry_run: bool) -> None:
+    """Delete what has expired, and what nobody has asked for in FORGET_UNRETRIEVED_DAYS.
+
+    The service does the same by itself, daily at FORGET_AT.
+    """
+    _run(forget_now(_settings(), namespace=namespace, dry_run=dry_run, tell=click.echo))
 
 
 @cli.command()

@@ -26,6 +26,7 @@ from app.errors import DatabaseSetupError
 from app.evaluation.evaluator import Evaluator
 from app.evaluation.worker import EvaluationWorker
 from app.forgetting.erasure import ErasureService
+from app.forgetting.sweep import SweepService
 from app.health import HealthService
 from app.recall.service import DecayRule, RecallService
 from app.settings import DatabaseSettings, EmbeddingSettings, Settings
@@ -57,6 +58,7 @@ class Services:
     chat: ChatService
     evaluation: EvaluationWorker
     erasure: ErasureService
+    sweep: SweepService
     health: HealthService
 
 
@@ -142,6 +144,14 @@ async def open_services(
             timeout_s=settings.chat.timeout_s,
         )
         stack.push_async_callback(chat.aclose)
+        sweep = SweepService(
+            database=database,
+            clock=clock,
+            metrics=metrics,
+            at=settings.forgetting.at,
+            zone=settings.recall.zone,
+            unretrieved_days=settings.forgetting.unretrieved_days,
+        )
         await loading
         services = Services(
             settings=settings,
@@ -156,6 +166,7 @@ async def open_services(
             chat=chat,
             evaluation=evaluation,
             erasure=ErasureService(database=database, summaries=summaries),
+            sweep=sweep,
             health=HealthService(
                 database=database,
                 pipeline=pipeline,
@@ -166,7 +177,9 @@ async def open_services(
             ),
         )
         if background:
-            await stack.enter_async_context(_running(pipeline.run(), summaries.run(), evaluation.run()))
+            await stack.enter_async_context(
+                _running(pipeline.run(), summaries.run(), evaluation.run(), sweep.run())
+            )
         yield services
 
 

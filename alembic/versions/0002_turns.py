@@ -127,17 +127,25 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE TABLE sweeps (
-            day         date PRIMARY KEY,
-            started_at  timestamptz NOT NULL,
-            finished_at timestamptz,
-            expired     integer,
-            unretrieved integer
+            day          date PRIMARY KEY,
+            started_at   timestamptz NOT NULL,
+            available_at timestamptz NOT NULL,
+            finished_at  timestamptz,
+            expired      integer NOT NULL DEFAULT 0,
+            unretrieved  integer NOT NULL DEFAULT 0
         )
+        """
+    )
+    op.execute(
+        """
+        CREATE INDEX dialogues_forgettable ON dialogues (stored_at, id)
+            WHERE NOT pinned AND kind NOT IN ('fact', 'preference', 'decision') AND coalesce(score, 0) < 91
         """
     )
 
 
 def downgrade() -> None:
+    op.execute("DROP INDEX dialogues_forgettable")
     op.execute("DROP INDEX dialogues_summaries")
     op.execute("ALTER TABLE dialogues DROP COLUMN corrects, DROP COLUMN corrected_by")
     op.execute("ALTER TABLE window_messages DROP COLUMN turn_id")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from app.api import chat, dialogues, health, memory, pages, sessions, stats
+from app.api import chat, dialogues, health, maintenance, memory, pages, sessions, stats
 from app.api.auth import Authenticator
 from app.api.bodies import KeyedRoute
 from app.api.context import ApiOptions
@@ -35,6 +35,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     memory.router,
     chat.router,
     sessions.router,
+    maintenance.router,
     stats.router,
     health.router,
     pages.router,

@@ -18,7 +18,7 @@ class RetrievalRow(Row):
 
 
 class CorrectionJobRow(Row):
-    """A message that reads as a correction, and has yet to find what it corrects."""
+    """A short message of a user that nobody has yet read for what it corrects."""
 
     __tablename__ = "correction_jobs"
 
@@ -28,12 +28,13 @@ class CorrectionJobRow(Row):
 
 
 class SweepRow(Row):
-    """One day's sweep; who inserts the day's row does it."""
+    """One day's sweep; who has claimed it does it, until `available_at`."""
 
     __tablename__ = "sweeps"
 
     day: Mapped[date] = mapped_column(Date, primary_key=True)
     started_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    available_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     finished_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
-    expired: Mapped[int | None] = mapped_column(Integer)
-    unretrieved: Mapped[int | None] = mapped_column(Integer)
+    expired: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    unretrieved: Mapped[int] = mapped_column(Integer, server_default=text("0"))
