@@ -26,6 +26,7 @@ from app.errors import DatabaseSetupError
 from app.evaluation.evaluator import Evaluator
 from app.evaluation.worker import EvaluationWorker
 from app.forgetting.erasure import ErasureService
+from app.forgetting.retrievals import RetrievalRecorder
 from app.forgetting.sweep import SweepService
 from app.health import HealthService
 from app.recall.service import DecayRule, RecallService
@@ -58,6 +59,7 @@ class Services:
     chat: ChatService
     evaluation: EvaluationWorker
     erasure: ErasureService
+    retrievals: RetrievalRecorder
     sweep: SweepService
     health: HealthService
 
@@ -110,6 +112,8 @@ async def open_services(
             hot_window_tokens=settings.tiers.hot_window_tokens,
             max_chars=settings.tiers.summary_max_chars,
         )
+        retrievals = RetrievalRecorder(database=database, clock=clock)
+        stack.push_async_callback(retrievals.flush)
         recall = RecallService(
             database=database,
             embedder=embedder,
@@ -122,6 +126,7 @@ async def open_services(
                 floor=settings.recall.decay_floor,
             ),
             metrics=metrics,
+            note_retrieved=retrievals.note,
         )
         prompts = PromptService(
             recall=recall, sessions=sessions, summaries=summaries, memory_enabled=settings.recall.enabled
@@ -166,6 +171,7 @@ async def open_services(
             chat=chat,
             evaluation=evaluation,
             erasure=ErasureService(database=database, summaries=summaries),
+            retrievals=retrievals,
             sweep=sweep,
             health=HealthService(
                 database=database,
@@ -178,7 +184,7 @@ async def open_services(
         )
         if background:
             await stack.enter_async_context(
-                _running(pipeline.run(), summaries.run(), evaluation.run(), sweep.run())
+                _running(pipeline.run(), summaries.run(), evaluation.run(), retrievals.run(), sweep.run())
             )
         yield services
 

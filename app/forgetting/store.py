@@ -1,6 +1,6 @@
 """The SQL of forgetting: what is to go, its deletion in batches, the daily claim, what stands beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Literal
@@ -142,6 +142,24 @@ async def delete_batch(
         )
     ).one()
     return Batch(row.deleted, None if row.id is None else Place(row.at, row.id))
+
+
+async def record_retrievals(session: WriteSession, retrieved: Sequence[tuple[int, datetime]]) -> None:
+    """Note when messages were recalled, given by id in order; those that are gone meanwhile are left out."""
+    await session.execute(
+        text(
+            """
+            INSERT INTO retrievals (dialogue_id, retrieved_at)
+            SELECT d.id, given.at
+            FROM unnest(CAST(:ids AS bigint[]), CAST(:ats AS timestamptz[])) AS given (id, at)
+                JOIN dialogues d ON d.id = given.id
+            ORDER BY d.id
+            ON CONFLICT (dialogue_id) DO UPDATE
+                SET retrieved_at = greatest(retrievals.retrieved_at, excluded.retrieved_at)
+            """
+        ),
+        {"ids": [key for key, _ in retrieved], "ats": [at for _, at in retrieved]},
+    )
 
 
 async def delete_orphans(session: WriteSession) -> int:

@@ -1,7 +1,7 @@
 """Search: read the query, ask the database, rank, choose, write lines."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -73,7 +73,20 @@ class RecallService:
         other_models: bool,
         decay_rule: DecayRule,
         metrics: Metrics,
+        note_retrieved: Callable[[Sequence[int]], None],
     ) -> None:
+        """Open nothing.
+
+        Args:
+            database: where the messages are.
+            embedder: makes the query's vector.
+            pipeline: makes vectors that are still missing.
+            model_id: the embedder's number in `embedding_models`.
+            other_models: whether there are vectors of other models.
+            decay_rule: how relevance falls with age.
+            metrics: where searches are counted.
+            note_retrieved: is told the ids of what each search gives back; returns at once.
+        """
         self._database = database
         self._embedder = embedder
         self._pipeline = pipeline
@@ -81,6 +94,7 @@ class RecallService:
         self._other_models = other_models
         self._decay_rule = decay_rule
         self._metrics = metrics
+        self._note_retrieved = note_retrieved
 
     async def search(self, namespace: str, query: SearchQuery) -> SearchResult:
         """The messages that matter for the query, in order of time, as lines ready for a prompt.
@@ -110,6 +124,7 @@ class RecallService:
             probe = _probe(None, self._model_id, terms)
             found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
         result = self._answer(query, found, time_range=time_range, degraded=degraded)
+        self._note_retrieved([memory.dialogue.id for memory in result.memories])
         self._metrics.search_duration.observe(monotonic_s() - started)
         return result
 
