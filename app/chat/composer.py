@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from app.chat.prompt import system_text
 from app.dialogues.records import WindowMessage
@@ -9,6 +10,9 @@ from app.dialogues.tokens import count_tokens
 from app.recall.records import SearchQuery, SearchResult
 from app.recall.service import RecallService
 from app.tiers.service import SessionService
+
+# Bots send the time of a chat server, whose clock may run ahead of ours.
+_CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +42,16 @@ class PromptService:
         window = [
             message
             for message in await self._sessions.window(namespace, query.session)
-            if message.created_at <= query.now
+            if message.created_at <= query.now + _CLOCK_SKEW
         ]
+        earlier = _without_the_query(window, query.query)
+        # The silence that a recap bridges is the one before the query, stored already or not.
+        query_at = window[-1].created_at if len(earlier) < len(window) else query.now
         in_window = frozenset(message.dialogue_id for message in window if message.dialogue_id is not None)
         recalled, last_at = await asyncio.gather(
             self._recall.search(namespace, replace(query, exclude_ids=query.exclude_ids | in_window)),
-            self._recall.last_message_at(namespace, query),
+            self._recall.last_message_at(namespace, replace(query, now=query_at)),
         )
-        earlier = _without_the_query(window, query.query)
         system = system_text(
             persona=persona,
             language=query.language,

@@ -42,6 +42,11 @@ class SearchQuery:
     explain: bool = False
     exclude_ids: frozenset[int] = field(default_factory=frozenset)
 
+    def __post_init__(self) -> None:
+        # Private chats share one group key, so this would be everybody's.
+        if self.scope == "group" and self.session.group_id is None:
+            raise ValueError("the scope of a group needs a group")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
