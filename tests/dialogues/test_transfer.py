@@ -77,7 +77,10 @@ def test_unescaping_takes_the_ampersand_last(escaped: str, text: str) -> None:
 
 
 def test_a_cq_string_and_an_array_say_the_same() -> None:
-    string = "[CQ:reply,id=3][CQ:at,qq=42,name=小明] 看 &#91;这张&#93;[CQ:image,file=a&#44;b.jpg]&amp;[CQ:face,id=1]"
+    string = (
+        "[CQ:reply,id=3][CQ:at,qq=42,name=小明] 看 &#91;这张&#93;"
+        "[CQ:image,file=a&#44;b.jpg]&amp;[CQ:face,id=1]"
+    )
     array = [
         {"type": "reply", "data": {"id": "3"}},
         {"type": "at", "data": {"qq": "42", "name": "小明"}},
