@@ -147,7 +147,9 @@ class RecallService:
             hits_of=partial(_hits, terms),
             decay_of=partial(self._decay, query),
         )
-        hits = ranker.best(max(_LOOK_AROUND, query.top_n))
+        # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
+        may_be = [one.dialogue for one in ranker.rank() if _may_be_anchor(one, query)]
+        hits = may_be[: max(_LOOK_AROUND, query.top_n)]
         radius = query.window_size + 1
         if self._is_whole_conversation(found, query, probe):
             hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
@@ -264,16 +266,16 @@ def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Pro
 
 
 def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-    if not one.candidate.eligible or one.dialogue.id in query.exclude_ids:
+    if not one.own.candidate.eligible or one.dialogue.id in query.exclude_ids:
         return False
     if query.mode == "keyword":
-        return one.lexical > 0
+        return one.own.bm25 > 0
     if query.mode == "vector":
         return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
     if query.min_similarity is None:
         return True
     # What has no vector yet cannot be measured; its words speak for it.
-    return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
+    return one.own.bm25 > 0 if one.similarity is None else one.similarity >= query.min_similarity
 
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
@@ -316,7 +318,7 @@ def _memory(chosen: Chosen, query: SearchQuery, line: str, line_tokens: int) -> 
         line_tokens=line_tokens,
         is_anchor=chosen.is_anchor,
         similarity=ranked.similarity if ranked else None,
-        decay=ranked.decay if ranked else None,
+        decay=ranked.own.decay if ranked else None,
         relevance=ranked.relevance if ranked else None,
-        explanation=ranked.explanation if ranked and query.explain else None,
+        explanation=ranked.explain() if ranked and query.explain else None,
     )
