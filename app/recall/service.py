@@ -16,19 +16,19 @@ from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.indexed_text import indexed_text
 from app.dialogues.records import Dialogue
 from app.dialogues.terms import document_terms, signature
-from app.dialogues.tokens import count_tokens, cut_to_tokens
+from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.decay import decay, resists_decay
 from app.recall.lexical import TermHits, find_hits, query_terms
-from app.recall.lines import memory_block, memory_line
+from app.recall.lines import memory_block
 from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
 from app.recall.ranking import Ranked, Ranker
-from app.recall.records import Candidate, Memory, SearchQuery, SearchResult
-from app.recall.relative_time import absolute_time, relative_time
-from app.recall.selection import Chosen, select
+from app.recall.records import Candidate, SearchQuery, SearchResult
+from app.recall.selection import select
 from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
+from app.recall.writing import Frame, LineBook, cut_to_budget, write_memory
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
@@ -215,30 +215,27 @@ class RecallService:
         time_range: TimeRange | None,
         degraded: bool,
     ) -> SearchResult:
-        lines: dict[int, tuple[str, int]] = {}
-
-        def write(dialogue: Dialogue) -> tuple[str, int]:
-            if dialogue.id not in lines:
-                line = _line(dialogue, query)
-                lines[dialogue.id] = (line, count_tokens(line + "\n"))
-            return lines[dialogue.id]
-
+        frame = Frame(query.now, query.zone, query.language)
+        lines = LineBook(frame)
         selection = select(
             found.ranked,
             top_n=query.top_n,
             windows=found.windows,
             budget_tokens=query.budget_tokens,
             fill_budget=query.fill_budget,
-            cost_of=lambda dialogue: write(dialogue)[1],
+            cost_of=lines.cost,
+            cut_to=partial(cut_to_budget, frame=frame),
         )
-        chosen, truncated = selection.chosen, selection.truncated
-        if not chosen and found.ranked and query.top_n and query.budget_tokens:
-            # Not even the best hit fits whole: as much of it as does is worth more than nothing.
-            cut = _cut(found.ranked[0].dialogue, query)
-            if cut is not None:
-                lines[cut.id] = (_line(cut, query), query.budget_tokens)
-                chosen = [Chosen(cut, found.ranked[0], is_anchor=True)]
-        memories = [_memory(one, query, *write(one.dialogue)) for one in chosen]
+        memories = [
+            write_memory(
+                one,
+                frame,
+                line=lines.line(one.dialogue),
+                line_tokens=lines.cost(one.dialogue),
+                explain=query.explain,
+            )
+            for one in selection.chosen
+        ]
         texts = [memory.line for memory in memories]
         return SearchResult(
             session=query.session,
@@ -246,7 +243,7 @@ class RecallService:
             memories=memories,
             prompt=memory_block(texts, now=query.now, zone=query.zone, language=query.language),
             token_count=count_tokens("\n".join(texts)),
-            truncated=truncated,
+            truncated=selection.truncated,
             time_range=time_range,
             degraded=degraded,
         )
@@ -280,45 +277,3 @@ def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
     return find_hits(terms, document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
-
-
-def _line(dialogue: Dialogue, query: SearchQuery) -> str:
-    return memory_line(
-        created_at=dialogue.created_at,
-        now=query.now,
-        zone=query.zone,
-        language=query.language,
-        role=dialogue.role,
-        sender_name=dialogue.sender_name,
-        content=dialogue.content,
-    )
-
-
-def _cut(dialogue: Dialogue, query: SearchQuery) -> Dialogue | None:
-    frame = count_tokens(_line(replace(dialogue, content=""), query) + "\n")
-    # Line breaks inside the text are indented in the line, which costs a token each.
-    room = (query.budget_tokens or 0) - frame
-    while room > 0:
-        content = cut_to_tokens(dialogue.content, room)
-        cut = replace(dialogue, content=content)
-        excess = count_tokens(_line(cut, query) + "\n") - (query.budget_tokens or 0)
-        if excess <= 0:
-            return cut if content else None
-        room -= excess
-    return None
-
-
-def _memory(chosen: Chosen, query: SearchQuery, line: str, line_tokens: int) -> Memory:
-    dialogue, ranked = chosen.dialogue, chosen.ranked
-    return Memory(
-        dialogue=dialogue,
-        absolute_time=absolute_time(dialogue.created_at, query.zone),
-        relative_time=relative_time(dialogue.created_at, query.now, language=query.language),
-        line=line,
-        line_tokens=line_tokens,
-        is_anchor=chosen.is_anchor,
-        similarity=ranked.similarity if ranked else None,
-        decay=ranked.own.decay if ranked else None,
-        relevance=ranked.relevance if ranked else None,
-        explanation=ranked.explain() if ranked and query.explain else None,
-    )
