@@ -31,7 +31,6 @@ from app.settings import Settings, load_settings
 from app.telemetry import log_to_standard_logging
 
 _NAMESPACE: Final = "default"
-_DEFAULT_PORT: Final = 5432
 _ADDRESS_KEYS: Final = frozenset({"host", "port", "user", "password", "dbname", "database"})
 _EMBEDDING_KEYS: Final = {
     "api_key": "embedding_api_key",
@@ -301,7 +300,7 @@ def _database_settings(config: Mapping[str, Any]) -> dict[str, object]:
 def _database_url(config: Mapping[str, Any]) -> str:
     user = quote(str(config.get("user", "postgres")), safe="")
     password = f":{quote(str(config['password']), safe='')}" if "password" in config else ""
-    host, port = str(config.get("host", "localhost")), config.get("port", _DEFAULT_PORT)
+    host, port = str(config.get("host", "localhost")), config.get("port", 5432)
     name = quote(str(config.get("dbname", config.get("database", "temporal_memory"))), safe="")
     if host.startswith("/"):
         # A folder with the server's socket.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from app.chat.prompt import system_text
@@ -16,6 +16,9 @@ from app.tiers.service import SessionService
 from app.tiers.summaries import SummaryService
 
 _SUMMARIES = 3
+
+# Bots send the time of a chat server, whose clock may run ahead of ours.
+_CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class PromptService:
         window = [
             message
             for message in await self._sessions.window(namespace, query.session)
-            if message.created_at <= query.now
+            if message.created_at <= query.now + _CLOCK_SKEW
         ]
         earlier, asked_at = _split_query(window, query)
         recalled, summaries, last_at = await asyncio.gather(

@@ -10,7 +10,7 @@ _KIN: Final = (
     r"(?:wife|husband|spouse|partner|fianc[eé]e?|girlfriend|boyfriend|son|daughter|kids?|children|child|baby"
     r"|mom|mum|mother|dad|father"
     r"|parents|sister|brother|grandma|grandpa|grandmother|grandfather|aunt|uncle|niece|nephew|dog|cat|puppy"
-    r"|kitten|parrot|roommate|family)"
+    r"|kitten|parrot|roommate)"
 )
 _ATTRIBUTE: Final = (
     r"(?:name|nickname|birthday|age|e-?mail(?: address)?|phone(?: number)?|mobile|number|cell|address|job"
@@ -31,7 +31,8 @@ _ADVERBS: Final = (
 _NUMBER: Final = r"(?:\d+|an?|one|two|three|four|five|six|seven|eight|nine|ten|twins?)"
 _IS: Final = r"(?:'s| is| are| was| were| =|:)"
 _AFTER_IS: Final = (
-    r"(?! ?(?:not|too|so|very|that|wrong|broken|missing|why|how|what|really|mad|angry|to|because|here|late"
+    r"(?! ?(?:not|too|so|very|that|wrong|broken|missing|why|how|what|really|mad|angry|getting|always|my|so"
+    r"|to|because|here|late"
     r"|gone|down|slow|ok|fine|good|great|bad)\b)"
 )
 
@@ -70,7 +71,8 @@ FACTS_EN: Final = re.compile(
 )
 
 _HABIT: Final = (
-    r"(?:(?:really|absolutely|usually|generally|always|never|only|also|still|much|strongly|just|do|definitely|"
+    r"(?:(?:really|absolutely|usually|generally|always|never|only|also|still|much|strongly|just|do"
+    r"|definitely|"
     r"personally|mostly|actually|kind of|tend to|mainly) )*"
 )
 _DISLIKED_ALL: Final = (
@@ -102,19 +104,24 @@ PREFERENCES_EN: Final = re.compile(
     r")$"
 )
 
+_DAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _CHOOSE: Final = (
     r"(?:decided|chosen|chose|picked|settled|opted|agreed|selected|gone with|went with|voted|committed)"
 )
 DECISIONS_EN: Final = re.compile(
     r"^(?:"
-    r"(?:then |ok |so )*(?:let's|let us) (?:just |all |both |definitely |please |stick |then )*(?:go|use|do"
-    r"|pick|choose|with|stick|settle|schedule|meet|book|postpone|move|switch|make it|keep|order|buy|drop"
-    r"|adopt|ship|start with|take|cancel|deploy|have (?:the|our|it)|say (?:friday|monday|tuesday|wednesday"
-    r"|thursday|saturday|sunday|\d))\b.*"
+    # To let's keep going nobody is bound.
+    r"(?:then |ok |so )*(?:let's|let us) (?:just |all |both |definitely |please |then )*(?:go (?:with"
+    r"|to the)"
+    r"|use|pick|choose|stick (?:with|to)|settle (?:on|for)|schedule|postpone|move (?:it|the|our|this)"
+    r"|switch to"
+    r"|order|buy|drop the|adopt|ship|start with|take the|cancel|deploy|make it (?=\S*\d|noon|tomorrow|"
+    rf"{_DAY})|(?:meet|do|have|say|book|plan|push)\b(?=.*\b(?:{_DAY}|tomorrow|tonight|noon|\d+)))\b.*"
     rf"|(?:in the end,? |finally,? |after .{{1,30}} )?(?:i|we|the team|my team|our team|my (?:wife|husband"
     r"|partner) and i|the board)(?:'ve| have|'d| had)?(?: all| both| finally| just| already| now| also"
-    rf"| unanimously)* {_CHOOSE}(?: to| on| that| not| against| for| upon| it| the| a|,|:)? ?.+"
-    r"|(?:i'm|i am|we're|we are)(?: definitely| just| all)? going (?:with|for)\b.+|(?:i'll|we'll|i will"
+    rf"| unanimously)* {_CHOOSE}(?! (?:them|him|her|you|me|us)\b)(?: to| on| that| not| against| for| upon"
+    r"| it| the| a|,|:)? ?.+"
+    r"|(?:i'm|i am|we're|we are)(?: definitely| just| all)? going with\b.+|(?:i'll|we'll|i will"
     r"|we will)(?: just| definitely)? (?:take|go with|go for|pick|choose|use|stick with|have) the .+"
     r"|(?:i'll|we'll|i will|we will)(?: just| definitely)? (?:go with|go for|stick with|choose|pick"
     r"|settle on) .+"

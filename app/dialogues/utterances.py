@@ -60,12 +60,12 @@ _TASK: Final = re.compile(
     r"|^(?:please |can you |could you |help me )*(?:translate|rewrite|rephrase|proofread|paraphrase|write"
     r"|role-?play|act as"
     r"|summari[sz]e|pretend|complete the|fix the grammar|correct (?:this|the|my) (?:sentence|text|grammar))\b"
-    r"|怎么说$|怎么翻译|用(?:英语|英文|法语|日语|中文|韩语|德语|西班牙语).{0,2}(?:怎么)?(?:说|写|翻译)"
+    r"|怎么说$|怎么翻译|用(?:英语|英文|法语|日语|中文|韩语|德语|西班牙语).{0,2}怎么(?:说|写|讲)"
 )
 # Two people talk to a bot with these before they come to the point.
 _OPENING: Final = re.compile(
     r"^(?:嗯+|哦+|噢+|啊+|唉+|哎+|诶|呃+|好(?:的|吧|嘞|滴|哒)|好(?=,)|行吧?(?!李|程)(?=,|\s|$|就|那)"
-    r"|ok(?:ay)?\b|对了|另外|还有(?=我)|其实|不过|但是|但(?=我)"
+    r"|ok(?:ay)?\b|对了|另外|(?:还有|最近|现在|目前)(?=我)|其实|不过|但是|但(?=我)"
     r"|所以|因为|然后|而且|顺便(?:说一下|说一句|说下|提一下)?|(?:我)?(?:跟|和|告诉)你(?:说|们)?(?:一下"
     r"|个事)?(?=我|,|:)|说实话|老实说|(?:你好|您好)(?:呀|啊)?"
     r"|是这样的?|总之|其次|首先|亲|哈哈+|谢谢|收到"

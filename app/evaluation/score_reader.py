@@ -23,6 +23,7 @@ from app.dialogues.model_answers import strip_fence, strip_thinking
 from app.evaluation.retention import MAX_SCORE
 
 _MAX_ANSWER_CHARS: Final = 20_000
+_UNREADABLE: Final = "¤"
 # Up to here a scale of 0 to 10 is likely to be meant, unless it is ours by the form of the answer.
 _SMALL_SCALE: Final = 10
 
@@ -37,6 +38,8 @@ _CHINESE_NUMERAL: Final = re.compile(
     r"(?:(?=\s*分(?![之钟百制]))|(?=[\s.。!]*\Z))"
 )
 
+# None of them is a score, and patterns that look into them take long.
+_LONG_NUMBER: Final = re.compile(r"\d{4,}(?:\.\d+)?|\d+\.\d{4,}")
 _D: Final = r"\d+(?:\.\d+)?"
 _OWN_SCALE: Final = re.compile(
     r"(?i)\(?\s*(?:满分|总分)\s*(?:为|是)?\s*:?\s*100\s*分?\s*\)?|(?<!\d)100\s*分制|"
@@ -61,8 +64,6 @@ _NO_SCORE: Final = re.compile(
     # other things that are counted
     rf"{_D}[ \t]*(?:stars?|颗?星|[★⭐])"
 )
-_UNREADABLE: Final = "¤"
-
 _VALUE: Final = rf"(?P<value>(?<![\w.¤]){_D}(?![\d¤])|(?<![a-z\d])(?<!.[\d]){_D}(?![\d¤])|¤)"
 _POINTS: Final = r"(?:[ \t]*(?:分(?!钟)|points?|pts|%))?(?![a-z\d])"
 _LABEL: Final = (
@@ -199,7 +200,8 @@ def _readable(answer: str) -> str:
     text = answer.strip()
     if not _QUOTED.fullmatch(text):
         text = _QUOTED.sub(_without_sentence, text)
-    text = _OWN_SCALE.sub(" ", _MARKUP.sub("", text)).strip(" \t\r\n'(),:;")
+    text = _LONG_NUMBER.sub(_UNREADABLE, _MARKUP.sub("", text))
+    text = _OWN_SCALE.sub(" ", text).strip(" \t\r\n'(),:;")
     return _NO_SCORE.sub(_UNREADABLE, _CHINESE_NUMERAL.sub(_in_digits, text))
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.dialogues.kinds import classify
-from app.dialogues.text import normalize_text
-from app.dialogues.utterances import fold, is_task
+from app.dialogues.utterances import fold, is_task, split_clauses, split_sentences
 from app.dialogues.wishes import read_wish
 from app.evaluation.small_talk import SmallTalk, read_small_talk
 
@@ -27,8 +26,7 @@ _SCORES: Final[dict[Reason, int]] = {
     "wish_to_remember": 95,
 }
 
-_REPLY_CHARS: Final = 60
-_REPLY_WORDS: Final = 16
+_REPLY_CHARS: Final = 80
 # A short reply that says that something was done, when or where something is, or how something is done.
 _CARRIES: Final = re.compile(
     r"\d|[一二两三四五六七八九十]+(?:[个块元斤号月楼层次天件页步]|点(?!儿)|条|份)|已经?|(?:帮|为|给"
@@ -42,8 +40,18 @@ _CARRIES: Final = re.compile(
     r"|tomorrow(?!!?$)|monday|tuesday|wednesday|thursday|friday|saturday|sunday|because|steps?|first|should"
     r"|recommend|code|password|note that|remember)\b"
 )
-_ENGLISH_WORD: Final = re.compile(r"[a-z][a-z.+#/_-]+")
-_SMALL_WORDS: Final = frozenset({"ok", "hi", "hello", "bye", "hey", "haha", "lol", "emo"})
+# What a reply says that says nothing else.
+_POLITE: Final = re.compile(
+    r"怎么[啦了]|^有的|有什么|有需要|随时|帮[到助您你忙]|问题|[聊谈]|叫我|找我|祝|愉快|开心|高兴|加油|客气|不谢|请讲|请说"
+    r"|好梦|[早晚]安|[早晚上中下]+[午上]?好"
+    r"|应该的|在[的呢]|[你您]好|欢迎|下次见|再见|嘿|哈|正常|随手|那就好|服务|灰心|厉害|不辛苦|乐意|荣幸|效劳"
+    r"|慢慢来|放心"
+    r"|\b(?:help|let me know|anything|happy|glad|welcome|pleasure|problem|great|nice|have a|sleep|see you"
+    r"|hello|hi"
+    r"|hey|good|morning|perfect|anytime|i'm here|loud and clear|received|i know|enjoy|take care|no worries"
+    r"|cheers)\b"
+)
+_LETTER: Final = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +88,18 @@ def _wishes_to_be_remembered(message: str) -> bool:
 
 def _carries_something(reply: str) -> bool:
     """Whether a reply is more than what politeness puts there."""
-    if len(reply) > 2 * _REPLY_CHARS:
+    if len(reply) > _REPLY_CHARS:
         return True
-    folded = normalize_text("NFKC", reply).casefold().strip()
-    if folded.isascii():
-        return len(folded.split()) > _REPLY_WORDS or _CARRIES.search(folded) is not None
-    if len(folded) > _REPLY_CHARS or _CARRIES.search(folded):
-        return True
-    return any(word not in _SMALL_WORDS for word in _ENGLISH_WORD.findall(folded))
+    folded = fold(reply)
+    return _CARRIES.search(folded) is not None or not all(
+        _is_polite(sentence, end) for sentence, end in split_sentences(folded)
+    )
+
+
+def _is_polite(sentence: str, end: str) -> bool:
+    *stated, last = split_clauses(sentence) or [""]
+    if "?" not in end:
+        stated.append(last)
+    return all(
+        _POLITE.search(clause) or not _LETTER.search(clause) or read_small_talk(clause) for clause in stated
+    )

@@ -167,11 +167,11 @@ def _retraction(correction: Correction, folded: str, theirs: Topic) -> float:
     if not _contains(folded, correction.retracted or ""):
         return 0.0
     shared_matters = mine.matters & theirs.matters
-    if mine.matters and not shared_matters and not mine.persons:
-        return 0.0
     verb = correction.verb
-    if verb.split(" ")[0] not in _WITHOUT_VERB and verb[:1] not in folded and not shared_matters:
-        return 0.0
+    if not shared_matters and not (verb and verb[:1] in folded):
+        elsewhere = mine.matters and not mine.persons
+        if elsewhere or verb.split(" ")[0] not in _WITHOUT_VERB:
+            return 0.0
     outside = (mine.terms & theirs.terms) - content_terms(correction.retracted or "")
     return 3.0 + 0.4 * min(3, len(outside) + len(shared_matters))
 

@@ -90,6 +90,7 @@ _VALUES: Final[Mapping[str, re.Pattern[str]]] = {
         "version": r"(?<![\d.])\d{1,3}\.\d{1,3}(?:\.\d{1,3})?(?![\d.])|\bv\d+\b",
     }.items()
 }
+_ANY_VALUE: Final = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in _VALUES.values()))
 _ZH_NUMBERS: Final = str.maketrans("一二两三四五六七八九", "1223456789")
 
 _EMPTY_SIGNS: Final = frozenset(
@@ -112,7 +113,7 @@ class Topic:
     Attributes:
         persons: whose it is, where it is not the speaker's own.
         matters: names of `_MATTERS`.
-        terms: its words that mean something, as the index has them.
+        terms: its words that mean something, as the index has them, values left out.
         values: for each kind of value that is named, the values.
     """
 
@@ -124,22 +125,21 @@ class Topic:
 
 def read_topic(folded: str) -> Topic:
     """Returns what a folded statement is about."""
+    values = {
+        kind: frozenset(match[0].translate(_ZH_NUMBERS).replace(" ", "") for match in matches)
+        for kind, pattern in _VALUES.items()
+        if (matches := list(pattern.finditer(folded)))
+    }
     return Topic(
-        persons=frozenset(
-            _ALIASES.get(name, name)
-            for match in _PERSONS.finditer(folded)
-            if (name := match["zh"] or match["en"])
-        ),
+        persons=frozenset(_ALIASES.get(name, name) for name in _person_names(folded)),
         matters=frozenset(matter for matter, pattern in _MATTERS.items() if pattern.search(folded)),
-        terms=content_terms(folded),
-        values={
-            kind: frozenset(
-                match[0].translate(_ZH_NUMBERS).replace(" ", "") for match in pattern.finditer(folded)
-            )
-            for kind, pattern in _VALUES.items()
-            if pattern.search(folded)
-        },
+        terms=content_terms(_ANY_VALUE.sub(" ", folded)),
+        values=values,
     )
+
+
+def _person_names(folded: str) -> list[str]:
+    return [match["zh"] or match["en"] for match in _PERSONS.finditer(folded)]
 
 
 def content_terms(folded: str) -> frozenset[str]:

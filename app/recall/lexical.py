@@ -33,8 +33,15 @@ def query_terms(text: str) -> dict[str, float]:
             weights[term] = max(weight, weights.get(term, 0.0))
     telling = {term: weight for term, weight in weights.items() if weight > _STOP_WEIGHT}
     kept = telling or weights
-    best = sorted(kept, key=lambda term: (-kept[term], -repeats[term]))[:QUERY_TERMS_LIMIT]
+    best = sorted(kept, key=lambda term: (-kept[term], _commonness(term), -repeats[term]))[:QUERY_TERMS_LIMIT]
     return {term: kept[term] for term in best}
+
+
+def _commonness(term: str) -> int:
+    """What a query with too many terms keeps: codes and numbers first, then words, then pairs of signs."""
+    if any(map(str.isdigit, term)):
+        return 0
+    return 1 if term.isascii() else 2
 
 
 def _run_weights(run: str) -> dict[str, float]:

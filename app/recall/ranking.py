@@ -11,6 +11,7 @@ Source of the parts and their weights: docs/retrieval.md, measured on conversati
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from app.dialogues.records import Dialogue
 from app.recall.lexical import Bm25, TermHits
@@ -21,6 +22,20 @@ SMOOTHING = 0.3
 TIME_BOOST = 0.5
 # Cosines of one model lie close together; a span smaller than this says that nothing stands out.
 _SMALLEST_SPAN = 0.04
+_NOBODY: Mapping[int, Collection[int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a message is worth by itself; `vector` and `lexical` are on one scale, `bm25` is not."""
+
+    candidate: Candidate
+    vector: float | None
+    bm25: float
+    lexical: float | None
+    boost: float
+    total: float
+    decay: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +43,28 @@ class Ranked:
     """A candidate with its scores.
 
     Attributes:
-        similarity: cosine clamped to [0, 1]; None where the message has no vector to compare.
-        lexical: BM25, 0 where no term occurs.
+        neighbour: what the better of the messages right before and after it adds.
         relevance: in [0, 1], decay included.
     """
 
-    candidate: Candidate
-    similarity: float | None
-    lexical: float
-    decay: float
+    own: Own
+    neighbour: float
     relevance: float
-    explanation: Explanation
 
     @property
     def dialogue(self) -> Dialogue:
-        return self.candidate.dialogue
+        return self.own.candidate.dialogue
 
+    @property
+    def similarity(self) -> float | None:
+        """Cosine clamped to [0, 1]; None where the message has no vector to compare."""
+        similarity = self.own.candidate.similarity
+        return None if similarity is None else min(1.0, max(0.0, similarity))
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What a message is worth by itself."""
-
-    candidate: Candidate
-    vector: float | None
-    bm25: float
-    lexical: float
-    boost: float
-    total: float
+    def explain(self) -> Explanation:
+        """How the relevance came about."""
+        own = self.own
+        return Explanation(own.vector, own.lexical, self.neighbour, own.boost)
 
 
 class Ranker:
@@ -102,12 +112,9 @@ class Ranker:
             one.dialogue.id: self._measure(one, score) for one, score in zip(candidates, scores, strict=True)
         }
 
-    def best(self, count: int) -> list[Dialogue]:
-        """The messages that are worth most by themselves."""
-        own = sorted(self._own.values(), key=lambda one: one.total, reverse=True)
-        return [one.candidate.dialogue for one in own[:count]]
-
-    def rank(self, more: Sequence[Candidate], *, beside: Mapping[int, Collection[int]]) -> list[Ranked]:
+    def rank(
+        self, more: Sequence[Candidate] = (), *, beside: Mapping[int, Collection[int]] = _NOBODY
+    ) -> list[Ranked]:
         """All candidates, best first; of two equally relevant ones the newer.
 
         Args:
@@ -122,42 +129,28 @@ class Ranker:
         ranked.sort(key=lambda one: (one.relevance, one.dialogue.created_at, one.dialogue.id), reverse=True)
         return ranked
 
-    def _finish(self, own: _Own, beside: Collection[int]) -> Ranked:
+    def _finish(self, own: Own, beside: Collection[int]) -> Ranked:
         near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
         smoothed = SMOOTHING * near
-        candidate = own.candidate
-        similarity = candidate.similarity
-        decay = self._decay_of(candidate.dialogue)
-        relevance = (own.total + smoothed) / self._highest * decay
-        return Ranked(
-            candidate=candidate,
-            similarity=None if similarity is None else min(1.0, max(0.0, similarity)),
-            lexical=own.bm25,
-            decay=decay,
-            relevance=min(1.0, relevance),
-            explanation=Explanation(
-                vector=own.vector if self._mode != "keyword" else None,
-                lexical=own.lexical if self._mode != "vector" else None,
-                neighbour=smoothed,
-                time_boost=own.boost,
-            ),
-        )
+        return Ranked(own, smoothed, min(1.0, (own.total + smoothed) / self._highest * own.decay))
 
-    def _measure(self, one: Candidate, bm25: float) -> _Own:
+    def _measure(self, one: Candidate, bm25: float) -> Own:
         vector = None
-        if one.similarity is not None:
+        if self._mode != "keyword" and one.similarity is not None:
             vector = max(0.0, 1 - (self._best - one.similarity) / self._span)
-        lexical = min(1.0, bm25 / self._highest_bm25) if self._highest_bm25 > 0 else 0.0
+        lexical = None
+        if self._mode != "vector":
+            lexical = min(1.0, bm25 / self._highest_bm25) if self._highest_bm25 > 0 else 0.0
         boost = self._boost if self._is_preferred(one.dialogue) else 0.0
-        return _Own(one, vector, bm25, lexical, boost, self._fuse(vector, lexical) + boost)
+        total = self._fuse(vector, lexical) + boost
+        return Own(one, vector, bm25, lexical, boost, total, self._decay_of(one.dialogue))
 
-    def _fuse(self, vector: float | None, lexical: float) -> float:
-        if self._mode == "keyword":
-            return lexical
-        if self._mode == "vector":
-            return vector or 0.0
-        # A message without a vector yet is judged by its words alone.
-        return lexical if vector is None else VECTOR_WEIGHT * vector + (1 - VECTOR_WEIGHT) * lexical
+    @staticmethod
+    def _fuse(vector: float | None, lexical: float | None) -> float:
+        if vector is None or lexical is None:
+            # One side has no say; a message without a vector yet is judged by its words alone.
+            return (lexical or 0.0) if vector is None else vector
+        return VECTOR_WEIGHT * vector + (1 - VECTOR_WEIGHT) * lexical
 
     def _is_preferred(self, dialogue: Dialogue) -> bool:
         if self._preferred is None:

@@ -51,6 +51,11 @@ class SearchQuery:
             (dialogue.created_at, dialogue.content) in self.exclude_said
         )
 
+    def __post_init__(self) -> None:
+        # Private chats share one group key, so this would be everybody's.
+        if self.scope == "group" and self.session.group_id is None:
+            raise ValueError("the scope of a group needs a group")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -8,6 +8,7 @@ from app.recall.ranking import Ranked
 
 # Below this share of the best hit's relevance, filling a budget would be padding.
 _FILL_DOWN_TO = 0.2
+_CUT_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def select(
     budget_tokens: int | None,
     fill_budget: bool,
     cost_of: Callable[[Dialogue], int],
+    cut_to: Callable[[Dialogue, int], Dialogue | None],
 ) -> Selection:
     """Take anchors, then their neighbours, then (on request) what else is relevant, while the budget lasts.
 
@@ -45,13 +47,21 @@ def select(
         budget_tokens: None: no limit.
         fill_budget: go on with what else is relevant after the anchors and their windows.
         cost_of: the tokens of a message's line.
+        cut_to: the message with as much of its text as so many tokens hold; None where nothing fits.
     """
     anchors = list(ranked[:top_n])
     budget = _Budget(budget_tokens, cost_of)
     chosen: dict[int, Chosen] = {}
-    for anchor in anchors:
-        if budget.take(anchor.dialogue):
-            chosen[anchor.dialogue.id] = Chosen(anchor.dialogue, anchor, is_anchor=True)
+    for place, anchor in enumerate(anchors):
+        dialogue: Dialogue | None = anchor.dialogue
+        if place == 0 and not budget.holds(anchor.dialogue):
+            # As much of the best hit as fits is worth more than all of a worse one; beside others, half.
+            shares = (1.0,) if len(anchors) == 1 else (_CUT_SHARE, 1.0)
+            cuts = (cut_to(anchor.dialogue, budget.share(share)) for share in shares)
+            dialogue = next((cut for cut in cuts if cut is not None), None)
+            budget.refused = True
+        if dialogue is not None and budget.take(dialogue):
+            chosen[dialogue.id] = Chosen(dialogue, anchor, is_anchor=True)
     relevances = {one.dialogue.id: one for one in ranked}
     for neighbour in _neighbours_by_worth(anchors, windows, relevances):
         if neighbour.id not in chosen and budget.take(neighbour):
@@ -80,6 +90,12 @@ class _Budget:
         self._left = tokens
         self._cost_of = cost_of
         self.refused = False
+
+    def holds(self, dialogue: Dialogue) -> bool:
+        return self._left is None or self._cost_of(dialogue) <= self._left
+
+    def share(self, part: float) -> int:
+        return int((self._left or 0) * part)
 
     def take(self, dialogue: Dialogue) -> bool:
         if self._left is None:

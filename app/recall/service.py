@@ -29,7 +29,7 @@ from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchR
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
-from app.recall.writing import Frame, cut_to_budget, line_cost, write_line, write_memory
+from app.recall.writing import Frame, LineBook, cut_to_budget, line_cost, write_line, write_memory
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
@@ -187,7 +187,9 @@ class RecallService:
             hits_of=partial(_hits, terms),
             decay_of=partial(self._decay, query),
         )
-        hits = ranker.best(max(_LOOK_AROUND, query.top_n))
+        # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
+        may_be = [one.dialogue for one in ranker.rank() if _may_be_anchor(one, query)]
+        hits = may_be[: max(_LOOK_AROUND, query.top_n)]
         radius = query.window_size + 1
         if self._is_whole_conversation(found, query, probe):
             hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
@@ -254,36 +256,26 @@ class RecallService:
         degraded: bool,
     ) -> SearchResult:
         frame = Frame(query.now, query.zone, query.language)
-        lines: dict[int, tuple[str, int]] = {}
-
-        def write(dialogue: Dialogue) -> tuple[str, int]:
-            if dialogue.id not in lines:
-                line = write_line(dialogue, frame)
-                lines[dialogue.id] = (line, line_cost(line))
-            return lines[dialogue.id]
-
+        lines = LineBook(frame)
         selection = select(
             found.ranked,
             top_n=query.top_n,
             windows=found.windows,
             budget_tokens=query.budget_tokens,
             fill_budget=query.fill_budget,
-            cost_of=lambda dialogue: write(dialogue)[1],
+            cost_of=lines.cost,
+            cut_to=partial(cut_to_budget, frame=frame),
         )
-        chosen, truncated = selection.chosen, selection.truncated
-        if not chosen and found.ranked and query.top_n and query.budget_tokens:
-            # Not even the best hit fits whole: as much of it as does is worth more than nothing.
-            best = found.ranked[0]
-            cut = cut_to_budget(best.dialogue, frame, budget_tokens=query.budget_tokens)
-            if cut is not None:
-                del lines[cut.id]
-                chosen = [Chosen(cut, best, is_anchor=True)]
-        memories = []
-        for one in chosen:
-            line, line_tokens = write(one.dialogue)
-            memories.append(
-                write_memory(one, frame, line=line, line_tokens=line_tokens, explain=query.explain)
+        memories = [
+            write_memory(
+                one,
+                frame,
+                line=lines.line(one.dialogue),
+                line_tokens=lines.cost(one.dialogue),
+                explain=query.explain,
             )
+            for one in selection.chosen
+        ]
         texts = [memory.line for memory in memories]
         return SearchResult(
             session=query.session,
@@ -291,7 +283,7 @@ class RecallService:
             memories=memories,
             prompt=memory_block(texts, now=query.now, zone=query.zone, language=query.language),
             token_count=count_tokens("\n".join(texts)),
-            truncated=truncated,
+            truncated=selection.truncated,
             time_range=time_range,
             degraded=degraded,
         )
@@ -311,16 +303,16 @@ def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Pro
 
 
 def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-    if not one.candidate.eligible or query.excludes(one.dialogue):
+    if not one.own.candidate.eligible or query.excludes(one.dialogue):
         return False
     if query.mode == "keyword":
-        return one.lexical > 0
+        return one.own.bm25 > 0
     if query.mode == "vector":
         return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
     if query.min_similarity is None:
         return True
     # What has no vector yet cannot be measured; its words speak for it.
-    return one.lexical > 0 if one.similarity is None else one.similarity >= query.min_similarity
+    return one.own.bm25 > 0 if one.similarity is None else one.similarity >= query.min_similarity
 
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:

@@ -104,7 +104,8 @@ async def find_candidates(
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
         # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
         nearest = (
-            " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))) LIMIT :limit"
+            " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
+            " created_at DESC LIMIT :limit"
         )
         sides.append(
             f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id{nearest}"
@@ -115,7 +116,7 @@ async def find_candidates(
                 f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id"
                 f" AND created_at >= :preferred_since AND created_at < :preferred_until{nearest}"
             )
-    newest = "id DESC"
+    newest = "created_at DESC"
     if probe.signature is not None:
         values |= {"signature": BitString.frombytes(probe.signature), "term_count": probe.term_count}
         # A long message has many bits set by chance: what chance alone would match is taken off.

@@ -39,7 +39,29 @@ def line_cost(line: str) -> int:
     return count_tokens(line + "\n")
 
 
-def cut_to_budget(dialogue: Dialogue, frame: Frame, *, budget_tokens: int) -> Dialogue | None:
+class LineBook:
+    """Writes and counts each message's line once."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._lines: dict[Dialogue, tuple[str, int]] = {}
+
+    def line(self, dialogue: Dialogue) -> str:
+        """The message's line."""
+        return self._written(dialogue)[0]
+
+    def cost(self, dialogue: Dialogue) -> int:
+        """The tokens of the message's line."""
+        return self._written(dialogue)[1]
+
+    def _written(self, dialogue: Dialogue) -> tuple[str, int]:
+        if dialogue not in self._lines:
+            line = write_line(dialogue, self._frame)
+            self._lines[dialogue] = (line, line_cost(line))
+        return self._lines[dialogue]
+
+
+def cut_to_budget(dialogue: Dialogue, budget_tokens: int, *, frame: Frame) -> Dialogue | None:
     """The message with as much of its text as its line may hold; None where not even a word fits."""
     room = budget_tokens - line_cost(write_line(replace(dialogue, content=""), frame))
     while room > 0:
@@ -63,7 +85,7 @@ def write_memory(chosen: Chosen, frame: Frame, *, line: str, line_tokens: int, e
         line_tokens=line_tokens,
         is_anchor=chosen.is_anchor,
         similarity=ranked.similarity if ranked else None,
-        decay=ranked.decay if ranked else None,
+        decay=ranked.own.decay if ranked else None,
         relevance=ranked.relevance if ranked else None,
-        explanation=ranked.explanation if ranked and explain else None,
+        explanation=ranked.explain() if ranked and explain else None,
     )

@@ -43,7 +43,8 @@ async def test_every_operation_keeps_its_document(
             stderr=asyncio.subprocess.STDOUT,
         )
         output = (await checking.communicate())[0].decode()
-        assert checking.returncode == 0, output
+        log = (tmp_path / "service0.log").read_text()
+        assert checking.returncode == 0, f"{output}\n{log[-20_000:]}"
         assert "Tested: " in output
         # It is still there, and all that was thrown at it is in one namespace.
         assert (await live.client.get("/health/ready")).status_code in {200, 503}

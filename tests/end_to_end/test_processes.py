@@ -1,5 +1,6 @@
 """Services as processes: two on one database, killed, restarted, interrupted."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from app.database.embedded import EmbeddedPostgres
 from tests.conftest import execute
 from tests.doubles.fixtures import EmbeddingProvider
-from tests.live import add, add_batch, eventually, listed, message, search
+from tests.live import add, add_batch, eventually, fetch, listed, message, search
 from tests.processes import ServiceProcess, StartService
 
 
@@ -72,6 +73,35 @@ async def test_two_processes_on_one_database_are_one_memory(
         await eventually(lambda: nothing_waits(second))
         assert {one["embedding_status"] for one in await listed(second)} == {"ready"}
         assert (await second.client.delete("/users/1")).json()["erased"]["dialogues"] == 21
+
+
+async def test_an_interrupted_service_gives_its_work_back_at_once(
+    run_service: StartService,
+    embedding_provider: EmbeddingProvider,
+    with_provider: dict[str, object],
+    postgres: EmbeddedPostgres,
+    shared_database: str,
+) -> None:
+    settings = with_provider | {"database_url": shared_database}
+    async with run_service(**settings) as first:
+        await leave_twenty_in_flight(first, embedding_provider)
+        waiting = asyncio.create_task(
+            first.client.post("/dialogues", json=message("等到嵌入为止", wait=True))
+        )
+        await eventually(lambda: is_stored(first, 21))
+        assert await asyncio.to_thread(first.interrupt) == 130
+        # Its client may lose the answer, the message is kept.
+        await asyncio.gather(waiting, return_exceptions=True)
+    jobs = await fetch(
+        postgres,
+        "shared",
+        "SELECT count(*) AS jobs, count(*) FILTER (WHERE available_at <= now()) AS free FROM embedding_jobs",
+    )
+    assert (jobs[0]["jobs"], jobs[0]["free"]) == (21, 21)
+
+
+async def is_stored(live: ServiceProcess, messages: int) -> bool:
+    return len(await listed(live)) == messages
 
 
 async def test_a_killed_service_comes_up_with_all_data_and_leaves_nothing_behind(

@@ -1,6 +1,8 @@
 """Selection against what it promises, on any conversation and any budget."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from app.dialogues.records import Dialogue
 from app.recall.neighbourhoods import adjacent, windows
 from app.recall.ranking import Ranked
-from app.recall.records import Candidate, Explanation, Neighbourhood
+from app.recall.records import Candidate, Neighbourhood
 from app.recall.selection import select
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,16 +38,16 @@ def dialogue(number: int) -> Dialogue:
     )
 
 
+@dataclass(frozen=True)
+class Hit:
+    """All that selection asks of a ranked message."""
+
+    dialogue: Dialogue
+    relevance: float
+
+
 def ranked(number: int, relevance: float) -> Ranked:
-    explanation = Explanation(vector=relevance, lexical=relevance, neighbour=0.0, time_boost=0.0)
-    return Ranked(
-        candidate=Candidate(dialogue(number), relevance),
-        similarity=relevance,
-        lexical=relevance,
-        decay=1.0,
-        relevance=relevance,
-        explanation=explanation,
-    )
+    return cast("Ranked", Hit(dialogue(number), relevance))
 
 
 def hoods(numbers: list[int], *, total: int, radius: int) -> list[Neighbourhood]:
@@ -89,6 +91,7 @@ def test_what_is_selected(
         budget_tokens=budget_tokens,
         fill_budget=fill_budget,
         cost_of=lambda one: costs[one.id],
+        cut_to=lambda _one, _tokens: None,
     )
     chosen = [one.dialogue.id for one in selection.chosen]
     anchors = {one.dialogue.id for one in selection.chosen if one.is_anchor}
@@ -125,6 +128,7 @@ def test_of_lines_of_one_length_the_best_are_kept(
         budget_tokens=budget_tokens,
         fill_budget=False,
         cost_of=lambda _: 30,
+        cut_to=lambda _one, _tokens: None,
     )
     room = min(budget_tokens // 30, top_n)
     assert {one.dialogue.id for one in selection.chosen} == set(hits[:room])
