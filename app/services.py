@@ -145,6 +145,7 @@ async def open_services(
             prompts=prompts,
             model=models.chat,
             evaluation=evaluation,
+            summaries=summaries,
             clock=clock,
             timeout_s=settings.chat.timeout_s,
         )

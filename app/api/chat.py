@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Path, Request
@@ -37,12 +37,21 @@ from app.api.wire import (
     answer_json,
     problems,
 )
-from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Recalled
+from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled
 from app.dialogues.records import Session
 from app.evaluation.retention import Retention
+from app.evaluation.turns import TurnStatus
 from app.recall.records import Language
 
 router = APIRouter(route_class=KeyedRoute, tags=["chat"])
+
+_STATUSES: Final[dict[TurnStatus, Literal["pending", "scored", "unscored"]]] = {
+    "answering": "pending",
+    "failed": "unscored",
+    "pending": "pending",
+    "scored": "scored",
+    "unscored": "unscored",
+}
 
 
 class ChatTurnRequest(BaseModel):
@@ -99,13 +108,17 @@ class TurnReply(Reply):
     """What a turn scored, and how long it is kept."""
 
     turn_id: str
-    status: str = Field(
-        description="`pending`, `scored` or `unscored`; `answering` and `failed` before that."
+    status: Literal["pending", "scored", "unscored"] = Field(
+        description="`pending`: not answered or not judged yet. `unscored`: kept in full, without expiry:"
+        " evaluation failed for good or is switched off, or the model gave no answer."
     )
     score: int | None
     retention: Retention | None
     expires_at: datetime | None
-    dialogue_ids: list[ReplyId] = Field(description="User's and assistant's message; empty where not kept.")
+    dialogue_ids: list[ReplyId] = Field(
+        description="The user's and the assistant's message; the user's alone where the model gave no answer;"
+        " empty where nothing is kept, or not yet."
+    )
     created_at: datetime
 
 
@@ -136,6 +149,8 @@ async def chat(
     events = services.chat.stream(namespace, asked)
     # The first event is waited for before the status is sent: a refusal is a problem, not a stream.
     first = await anext(events)
+    if isinstance(first, Failed):
+        raise first.error
 
     async def speak() -> AsyncIterator[bytes]:
         async with aclosing(events):
@@ -163,7 +178,7 @@ async def get_turn(
     return answer_json(
         {
             "turn_id": turn.turn_id,
-            "status": turn.status,
+            "status": _STATUSES[turn.status],
             "score": turn.score,
             "retention": turn.retention,
             "expires_at": writer.time_or_none(turn.expires_at),

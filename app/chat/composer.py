@@ -70,18 +70,26 @@ class PromptService:
         self._summaries = summaries
         self._memory_enabled = memory_enabled
 
-    async def compose(self, namespace: str, query: SearchQuery, *, persona: str | None) -> ComposedPrompt:
-        """Compose the prompt for a query; what stands in the window is not repeated as memory."""
-        window = [
-            message
-            for message in await self._sessions.window(namespace, query.session)
-            if message.created_at <= query.now + _CLOCK_SKEW
-        ]
-        earlier, asked_at = _split_query(window, query)
+    async def compose(
+        self, namespace: str, query: SearchQuery, *, persona: str | None, turn_id: str | None = None
+    ) -> ComposedPrompt:
+        """Compose the prompt for a query; what stands in the window is not repeated as memory.
+
+        Args:
+            namespace: the caller's.
+            query: what was said last.
+            persona: of the assistant.
+            turn_id: whose user's message the query is; None: of no turn.
+        """
+        window = await self._sessions.read(namespace, query.session)
+        asked, earlier = _split_query(window, query, turn_id=turn_id)
+        shown = self._sessions.fit(earlier)
         recalled, summaries, last_at = await asyncio.gather(
-            self._search(namespace, query, window),
+            self._search(namespace, query, [*shown, *asked]),
             self._recent_summaries(namespace, query),
-            self._recall.last_message_at(namespace, query, before=asked_at),
+            self._recall.last_message_at(
+                namespace, query, before=min((one.created_at for one in asked), default=query.now)
+            ),
         )
         last_said = max(
             (one for one in (last_at, *(m.created_at for m in earlier[-1:])) if one), default=None
@@ -97,7 +105,7 @@ class PromptService:
         )
         messages = [
             {"role": "system", "content": system},
-            *({"role": message.role, "content": _spoken(message, query)} for message in earlier),
+            *({"role": message.role, "content": _spoken(message, query)} for message in shown),
             {"role": "user", "content": query.query},
         ]
         return ComposedPrompt(
@@ -117,11 +125,11 @@ class PromptService:
         return await self._recall.recite(namespace, dialogue_ids, now=now, zone=zone, language=language)
 
     async def _search(
-        self, namespace: str, query: SearchQuery, window: list[WindowMessage]
+        self, namespace: str, query: SearchQuery, present: Sequence[WindowMessage]
     ) -> SearchResult | None:
         if not self._memory_enabled:
             return None
-        said = frozenset((message.created_at, message.content) for message in window)
+        said = frozenset((message.created_at, message.content) for message in present)
         return await self._recall.search(namespace, replace(query, exclude_said=query.exclude_said | said))
 
     async def _recent_summaries(self, namespace: str, query: SearchQuery) -> list[Summary]:
@@ -130,15 +138,26 @@ class PromptService:
         return await self._summaries.recent(namespace, query.session, limit=_SUMMARIES)
 
 
-def _split_query(window: list[WindowMessage], query: SearchQuery) -> tuple[list[WindowMessage], datetime]:
-    """The window without the query, which a bot may have stored already, and when the query was asked."""
-    for place in reversed(range(len(window))):
-        message = window[place]
+def _split_query(
+    window: Sequence[WindowMessage], query: SearchQuery, *, turn_id: str | None
+) -> tuple[list[WindowMessage], list[WindowMessage]]:
+    """Where the query stands in the window already, and what was said before it."""
+    asked, earlier = [], []
+    for message in window:
+        if message.turn_id is not None and message.turn_id == turn_id:
+            asked.append(message)
+        # Turns bear the time of our own clock: what is later than the query is another's.
+        elif message.created_at <= query.now + (timedelta() if message.turn_id and turn_id else _CLOCK_SKEW):
+            earlier.append(message)
+    # A bot may have stored the message itself before it asks.
+    for place in reversed(range(len(earlier))):
+        message = earlier[place]
         if message.role != "user":
             break
-        if message.content.strip() == query.query.strip():
-            return window[:place] + window[place + 1 :], message.created_at
-    return window, query.now
+        if message.content.strip() == query.query.strip() and not (asked and message.turn_id):
+            asked.append(earlier.pop(place))
+            break
+    return asked, earlier
 
 
 def _spoken(message: WindowMessage, query: SearchQuery) -> str:

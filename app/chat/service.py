@@ -12,12 +12,13 @@ from datetime import timedelta
 
 from app.chat.composer import ComposedPrompt, PromptService
 from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage
-from app.clients.chat_model import ChatModel
-from app.clients.chat_wire import Completion
-from app.clock import Clock
+from app.clients.chat_model import ChatModel, Completion
+from app.clock import Clock, monotonic_s
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, holding
-from app.dialogues.preparation import time_ordered_uuid, written_hash
+from app.dialogues import store as dialogue_store
+from app.dialogues.preparation import prepare, time_ordered_uuid
+from app.dialogues.records import NewDialogue, PreparedDialogue
 from app.dialogues.tokens import count_tokens
 from app.errors import (
     ChatModelNotConfiguredError,
@@ -28,21 +29,41 @@ from app.errors import (
     UnavailableError,
 )
 from app.evaluation import store
+from app.evaluation.keeping_store import keep_unanswered
 from app.evaluation.turns import Answer, NewTurn, Turn
-from app.evaluation.worker import EvaluationWorker, keep_unanswered
+from app.evaluation.worker import EvaluationWorker
 from app.recall.records import SearchQuery
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
+from app.tiers.summaries import SummaryService
 
 log = get_logger(__name__)
 
 _LOOK_AGAIN_S = 0.1
+_INSTANT = timedelta(microseconds=1)
+_LONGEST_FAREWELL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    turn: Turn
-    mine: bool
+class _Asked:
+    """A message to be answered, on its way into a turn."""
+
+    namespace: str
+    request: ChatRequest
+    message: PreparedDialogue
+
+    def new_turn(self) -> NewTurn:
+        return NewTurn(
+            turn_id=time_ordered_uuid(self.request.now),
+            session=self.request.session,
+            message_uuid=self.message.message_uuid,
+            message_id=self.request.message_id,
+            written_hash=self.message.written_hash,
+            sender_name=self.request.sender_name,
+            assistant_name=self.request.assistant_name,
+            user_content=self.request.user_input,
+            created_at=self.request.now,
+        )
 
 
 class ChatService:
@@ -55,6 +76,7 @@ class ChatService:
         prompts: PromptService,
         model: ChatModel | None,
         evaluation: EvaluationWorker,
+        summaries: SummaryService,
         clock: Clock,
         timeout_s: float,
     ) -> None:
@@ -65,24 +87,27 @@ class ChatService:
             prompts: recalls and composes.
             model: None: no model is configured, and every chat is refused.
             evaluation: is told of each answered turn.
+            summaries: is told of each message that has entered a window.
             clock: what time it is.
-            timeout_s: how long a turn that another request is answering is waited for.
+            timeout_s: of the model; how long a turn that another request is answering is waited for.
         """
         self._database = database
         self._prompts = prompts
         self._model = model
         self._evaluation = evaluation
+        self._summaries = summaries
         self._clock = clock
         self._timeout_s = timeout_s
         self._running: set[asyncio.Task[None]] = set()
 
     async def chat(self, namespace: str, request: ChatRequest) -> Done:
-        """Answer a message, whole.
+        """Answer a message, whole; the user's message is kept whatever happens.
 
         Raises:
             ChatModelNotConfiguredError: there is no model.
             ConflictError: the message_uuid belongs to another message.
-            ProviderError: the model failed; the user's message is kept.
+            ProviderTimeoutError: the model was too slow.
+            ProviderError: the model failed.
         """
         last: ChatEvent | None = None
         async with aclosing(self.stream(namespace, request)) as events:
@@ -90,25 +115,36 @@ class ChatService:
                 last = event
         if isinstance(last, Failed):
             raise last.error
-        if not isinstance(last, Done):
-            raise ProviderError("the turn ended without an answer")
+        assert isinstance(last, Done)  # noqa: S101 - a stream ends with one or the other
         return last
 
     async def stream(self, namespace: str, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
-        """Answer a message as the model speaks: Recalled, Deltas, then Done or Failed.
+        """Answer a message as the model speaks: Recalled, Deltas, then Done; or Failed, at any time.
 
         Raises:
             ChatModelNotConfiguredError: there is no model.
             ConflictError: the message_uuid belongs to another message.
         """
-        if self._model is None:
-            raise ChatModelNotConfiguredError("CHAT_BASE_URL and CHAT_MODEL are not set")
-        begun = await self._begin(namespace, request)
-        if not begun.mine:
-            yield await self._retell(namespace, begun.turn, request)
+        message = NewDialogue(
+            user_id=request.session.user_id,
+            group_id=request.session.group_id,
+            role="user",
+            content=request.user_input,
+            sender_name=request.sender_name,
+            message_id=request.message_id,
+            message_uuid=request.message_uuid,
+        )
+        asked = _Asked(namespace, request, prepare([message], now=request.now)[0])
+        turn, is_mine = await self._begin(asked)
+        if not is_mine:
+            for event in await self._retell(turn, request):
+                yield event
             return
+        if self._model is None:
+            await self._keep(turn)
+            raise ChatModelNotConfiguredError("CHAT_BASE_URL and CHAT_MODEL are not set")
         events: asyncio.Queue[ChatEvent] = asyncio.Queue()
-        task = asyncio.create_task(self._run(namespace, begun.turn, request, self._model, events))
+        task = asyncio.create_task(self._run(turn, request, self._model, events))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         while True:
@@ -130,109 +166,119 @@ class ChatService:
         return turn
 
     async def aclose(self) -> None:
-        """Wait for the turns that are being answered."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._timeout_s)
-        for task in list(self._running):
+        """Let the turns that are being answered end, for a while; who asks again has the others answered."""
+        running = list(self._running)
+        if running:
+            await asyncio.wait(running, timeout=min(self._timeout_s, _LONGEST_FAREWELL_S))
+        for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
-    async def _begin(self, namespace: str, request: ChatRequest) -> _Begun:
-        """Claim the turn, its user's message entering the window; or wait for who has claimed it."""
-        turn_id = time_ordered_uuid(request.now)
-        new = NewTurn(
-            turn_id=turn_id,
-            session=request.session,
-            message_uuid=request.message_uuid or f"{turn_id}:message",
-            message_id=request.message_id,
-            written_hash=written_hash("user", request.user_input),
-            sender_name=request.sender_name,
-            assistant_name=request.assistant_name,
-            user_content=request.user_input,
-            created_at=request.now,
-        )
-        tokens = count_tokens(request.user_input)
-        patience_ends = self._clock() + timedelta(seconds=self._timeout_s)
+    async def _begin(self, asked: _Asked) -> tuple[Turn, bool]:
+        """Claim the turn, its user's message entering the window; or wait for who has claimed it.
+
+        Returns:
+            The turn, and whether it is ours to answer.
+        """
+        new = asked.new_turn()
+        patience_ends_s = monotonic_s() + self._timeout_s + LEASE_S
+        waited = False
         while True:
-            now = self._clock()
             async with self._database.transaction() as session:
-                turn, mine = await store.begin_turn(
-                    session, namespace, new, now=now, lease_until=now + timedelta(seconds=LEASE_S)
+                # Whoever waited for an answer that did not come is told so, and does not ask the model again.
+                found = await store.begin_turn(
+                    session, asked.namespace, new, lease_s=LEASE_S, take_failed=not waited
                 )
-                if (turn.written_hash, turn.session) != (new.written_hash, new.session):
-                    raise ConflictError(
-                        f"message_uuid {new.message_uuid} was used with other content or in another session"
-                    )
-                if mine:
-                    await tier_store.append_to_window(
-                        session,
-                        namespace,
-                        turn.session,
-                        turn_id=turn.turn_id,
-                        role="user",
-                        content=turn.user_content,
-                        sender_name=turn.sender_name,
-                        token_count=tokens,
-                        created_at=turn.created_at,
-                    )
-            if mine or turn.reply is not None:
-                return _Begun(turn, mine)
-            if now >= patience_ends:
+                if found is not None:
+                    turn, is_mine = found
+                    if (turn.written_hash, turn.session) != (new.written_hash, new.session):
+                        raise _conflict(new.message_uuid)
+                    if is_mine:
+                        await self._enter_window(session, turn, asked)
+            if found is not None and (is_mine or turn.reply is not None):
+                return turn, is_mine
+            if found is not None and turn.status == "failed":
+                raise ProviderError("the model gave no answer to the same message, asked a moment ago")
+            if monotonic_s() >= patience_ends_s:
                 raise UnavailableError("the same message is being answered already", retry_after_s=2)
+            waited = True
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _run(
-        self,
-        namespace: str,
-        turn: Turn,
-        request: ChatRequest,
-        model: ChatModel,
-        events: asyncio.Queue[ChatEvent],
-    ) -> None:
-        try:
-            events.put_nowait(await self._answer(namespace, turn, request, model, events))
-            self._evaluation.wake()
-        except asyncio.CancelledError:
-            events.put_nowait(Failed(UnavailableError("the service is stopping")))
-            raise
-        except TemporalMemoryError as error:
-            events.put_nowait(Failed(error))
-            log.warning("turn not answered", turn_id=turn.turn_id, reason=str(error))
-        except Exception:
-            events.put_nowait(Failed(TemporalMemoryError("the turn could not be answered")))
-            log.exception("turn failed unexpectedly", turn_id=turn.turn_id)
-
-    async def _answer(
-        self,
-        namespace: str,
-        turn: Turn,
-        request: ChatRequest,
-        model: ChatModel,
-        events: asyncio.Queue[ChatEvent],
-    ) -> Done:
-        async def extend(session: WriteSession, seconds: float) -> None:
-            await store.extend_answering(
-                session, turn.turn_id, until=self._clock() + timedelta(seconds=seconds)
+    async def _enter_window(self, session: WriteSession, turn: Turn, asked: _Asked) -> None:
+        """Enter the user's message, unless the bot has stored it itself: then it stands there already."""
+        stored = await dialogue_store.find_by_uuid(session, asked.namespace, [turn.message_uuid])
+        present = stored.get(turn.message_uuid)
+        if present is not None:
+            same_text = present.written_hash == turn.written_hash or (
+                present.dialogue.content == turn.user_content
             )
+            if present.dialogue.session != turn.session or not same_text:
+                raise _conflict(turn.message_uuid)
+            if await tier_store.adopt_window_message(
+                session, dialogue_id=present.dialogue.id, turn_id=turn.turn_id
+            ):
+                return
+        await tier_store.append_to_window(
+            session,
+            asked.namespace,
+            turn.session,
+            turn_id=turn.turn_id,
+            role="user",
+            content=turn.user_content,
+            sender_name=turn.sender_name,
+            token_count=asked.message.token_count,
+            created_at=turn.created_at,
+        )
+
+    async def _run(
+        self, turn: Turn, request: ChatRequest, model: ChatModel, events: asyncio.Queue[ChatEvent]
+    ) -> None:
+        """Answer a turn, to the end, whoever still listens."""
+
+        async def extend(session: WriteSession, seconds: float) -> None:
+            await store.extend_answering(session, turn, seconds=seconds)
 
         try:
             async with holding(self._database, extend):
-                prompt = await self._compose(namespace, turn, request)
-                memories = prompt.recalled.memories if prompt.recalled else []
-                events.put_nowait(Recalled(memories, prompt.summaries))
-                completion = await self._ask(model, prompt, events)
-        except ProviderError:
-            async with self._database.transaction() as session:
-                await keep_unanswered(session, turn, now=self._clock())
+                last = await self._answer_or_keep(turn, request, model, events)
+        except asyncio.CancelledError:
+            events.put_nowait(Failed(UnavailableError("the service is stopping")))
             raise
-        return await self._record(namespace, turn, prompt, completion)
+        except UnavailableError as error:
+            last = Failed(error)
+        events.put_nowait(last)
+        if isinstance(last, Done):
+            self._evaluation.wake()
 
-    async def _compose(self, namespace: str, turn: Turn, request: ChatRequest) -> ComposedPrompt:
+    async def _answer_or_keep(
+        self, turn: Turn, request: ChatRequest, model: ChatModel, events: asyncio.Queue[ChatEvent]
+    ) -> Done | Failed:
+        try:
+            prompt = await self._compose(turn, request)
+            events.put_nowait(Recalled(prompt.memories, prompt.summaries))
+            completion = await self._ask(model, prompt, events)
+            return await self._record(turn, prompt, completion)
+        except TemporalMemoryError as error:
+            log.warning("turn not answered", turn_id=turn.turn_id, reason=str(error))
+            failed = Failed(error)
+        except Exception:
+            log.exception("turn failed unexpectedly", turn_id=turn.turn_id)
+            failed = Failed(TemporalMemoryError("the turn could not be answered"))
+        # What the database does not take now, it takes later: a turn that nobody answers is kept, too.
+        await self._keep(turn)
+        return failed
+
+    async def _keep(self, turn: Turn) -> None:
+        async with self._database.transaction() as session:
+            await keep_unanswered(session, turn, now=self._clock())
+
+    async def _compose(self, turn: Turn, request: ChatRequest) -> ComposedPrompt:
         return await self._prompts.compose(
-            namespace,
+            turn.namespace,
             SearchQuery(
-                session=request.session,
-                query=request.user_input,
-                now=turn.created_at,
+                session=turn.session,
+                query=turn.user_content,
+                now=request.now,
                 zone=request.zone,
                 language=request.language,
                 top_n=request.top_n,
@@ -241,6 +287,7 @@ class ChatService:
                 fill_budget=True,
             ),
             persona=request.persona,
+            turn_id=turn.turn_id,
         )
 
     @staticmethod
@@ -250,55 +297,67 @@ class ChatService:
                 events.put_nowait(Delta(text))
             return answer.completion
 
-    async def _record(
-        self, namespace: str, turn: Turn, prompt: ComposedPrompt, completion: Completion
-    ) -> Done:
-        replied_at = max(self._clock(), turn.created_at + timedelta(microseconds=1))
-        recalled = prompt.recalled
+    async def _record(self, turn: Turn, prompt: ComposedPrompt, completion: Completion) -> Done:
+        # The reply stands behind what it answers, whatever the clock does meanwhile.
+        replied_at = max(self._clock(), turn.created_at + _INSTANT)
+        reply_tokens = count_tokens(completion.text)
         usage = Usage(
             prompt_tokens=completion.prompt_tokens or prompt.token_count,
-            completion_tokens=completion.completion_tokens or count_tokens(completion.text),
-            memory_tokens=recalled.token_count if recalled else 0,
+            completion_tokens=completion.completion_tokens or reply_tokens,
+            memory_tokens=prompt.recalled.token_count if prompt.recalled else 0,
         )
-        memories = recalled.memories if recalled else []
         answer = Answer(
             reply=completion.text,
             replied_at=replied_at,
-            memory_ids=tuple(memory.dialogue.id for memory in memories),
-            degraded=bool(recalled and recalled.degraded),
+            memory_ids=tuple(memory.dialogue.id for memory in prompt.memories),
+            degraded=prompt.degraded,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             memory_tokens=usage.memory_tokens,
         )
         async with self._database.transaction() as session:
             # An erased turn does not come back: then nothing enters the window.
-            if await store.answer_turn(session, turn.turn_id, answer):
+            if await store.answer_turn(session, turn, answer):
                 await tier_store.append_to_window(
                     session,
-                    namespace,
+                    turn.namespace,
                     turn.session,
                     turn_id=turn.turn_id,
                     role="assistant",
                     content=completion.text,
                     sender_name=turn.assistant_name,
-                    token_count=count_tokens(completion.text),
+                    token_count=reply_tokens,
                     created_at=replied_at,
                 )
-        return Done(
-            turn.turn_id, turn.session, completion.text, memories, prompt.summaries, answer.degraded, usage
-        )
-
-    async def _retell(self, namespace: str, turn: Turn, request: ChatRequest) -> Done:
-        """The stored turn, for a client that asks again."""
-        memories = await self._prompts.recite(
-            namespace, turn.memory_ids, now=turn.created_at, zone=request.zone, language=request.language
-        )
+            window_tokens = await tier_store.count_window_tokens(session, turn.namespace, turn.session)
+        self._summaries.note_window(window_tokens)
         return Done(
             turn.turn_id,
             turn.session,
-            turn.reply or "",
-            memories,
-            [],
-            turn.degraded,
-            Usage(turn.prompt_tokens or 0, turn.completion_tokens or 0, turn.memory_tokens or 0),
+            completion.text,
+            prompt.memories,
+            prompt.summaries,
+            answer.degraded,
+            usage,
         )
+
+    async def _retell(self, turn: Turn, request: ChatRequest) -> list[ChatEvent]:
+        """The stored turn, for a client that asks again."""
+        memories = await self._prompts.recite(
+            turn.namespace,
+            turn.memory_ids,
+            now=turn.created_at,
+            zone=request.zone,
+            language=request.language,
+        )
+        reply = turn.reply or ""
+        usage = Usage(turn.prompt_tokens or 0, turn.completion_tokens or 0, turn.memory_tokens or 0)
+        return [
+            Recalled(memories, []),
+            Delta(reply),
+            Done(turn.turn_id, turn.session, reply, memories, [], turn.degraded, usage),
+        ]
+
+
+def _conflict(message_uuid: str) -> ConflictError:
+    return ConflictError(f"message_uuid {message_uuid} was used with other content or in another session")

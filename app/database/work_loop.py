@@ -60,6 +60,8 @@ class WorkLoop:
     async def _work_forever(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
+            # Cleared before the look: what is told during it is not missed.
+            self._wake.clear()
             try:
                 if await self._work():
                     pause_s = _FIRST_PAUSE_S
@@ -84,7 +86,6 @@ class WorkLoop:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _wait_for_work(self) -> None:
-        self._wake.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._poll_s):
                 await self._wake.wait()

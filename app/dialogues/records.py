@@ -154,7 +154,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class WindowMessage:
-    """A message of the conversation that is going on (hot)."""
+    """A message of the conversation that is going on (hot).
+
+    Attributes:
+        dialogue_id: of the stored message that this is a copy of; None where none is stored (yet).
+        turn_id: of the turn that it is half of; None where it was not said in a chat of ours.
+    """
 
     role: Role
     content: str
@@ -162,6 +167,7 @@ class WindowMessage:
     created_at: datetime
     token_count: int
     dialogue_id: int | None
+    turn_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,76 +30,97 @@ class Verdict:
     score: int | None
     retention: Retention | None
     expires_at: datetime | None
-    user_dialogue_id: int | None
-    assistant_dialogue_id: int | None
     turn_hash: int
+    user_dialogue_id: int | None = None
+    assistant_dialogue_id: int | None = None
 
 
 async def begin_turn(
-    session: WriteSession, namespace: str, new: NewTurn, *, now: datetime, lease_until: datetime
-) -> tuple[Turn, bool]:
-    """Begin a turn, or take up one that failed or was given up, or find that it is there.
+    session: WriteSession, namespace: str, new: NewTurn, *, lease_s: float, take_failed: bool
+) -> tuple[Turn, bool] | None:
+    """Begin a turn, or take up one that was given up, or find that it is there.
+
+    Args:
+        session: to write in.
+        namespace: the caller's.
+        new: the message to be answered.
+        lease_s: how long nobody else may take the turn up.
+        take_failed: take up a turn, too, whose model gave no answer.
 
     Returns:
-        The turn, and whether it is the caller's to answer.
+        The turn, and whether it is the caller's to answer; None where it was erased between the two looks.
     """
+    values = {
+        "turn_id": new.turn_id,
+        "namespace": namespace,
+        "user_id": new.session.user_id,
+        "group_id": new.session.group_id,
+        "message_uuid": new.message_uuid,
+        "message_id": new.message_id,
+        "written_hash": new.written_hash,
+        "sender_name": new.sender_name,
+        "assistant_name": new.assistant_name,
+        "user_content": new.user_content,
+        "created_at": new.created_at,
+        "lease": lease_s,
+        "take_failed": take_failed,
+    }
     begun = (
         await session.execute(
             text(
                 f"""
                 INSERT INTO turns (turn_id, namespace, user_id, group_id, message_uuid, message_id,
-                    written_hash, sender_name, assistant_name, user_content, status, available_at, created_at)
+                    written_hash, sender_name, assistant_name, user_content, status, attempts, available_at,
+                    created_at)
                 VALUES (:turn_id, :namespace, :user_id, :group_id, :message_uuid, :message_id, :written_hash,
-                    :sender_name, :assistant_name, :user_content, 'answering', :lease_until, :created_at)
+                    :sender_name, :assistant_name, :user_content, 'answering', 1,
+                    now() + make_interval(secs => :lease), :created_at)
                 ON CONFLICT (namespace, message_uuid) DO UPDATE
-                    SET status = 'answering', available_at = excluded.available_at
+                    SET status = 'answering', attempts = turns.attempts + 1,
+                        available_at = excluded.available_at
                     WHERE turns.written_hash = excluded.written_hash
-                        AND (turns.status = 'failed'
-                             OR turns.status = 'answering' AND turns.available_at <= :now)
+                        AND turns.group_key = excluded.group_key AND turns.user_id = excluded.user_id
+                        AND (turns.status = 'failed' AND :take_failed
+                             OR turns.status = 'answering' AND turns.available_at <= now())
                 RETURNING {_COLUMNS}
                 """
             ),
-            {
-                "turn_id": new.turn_id,
-                "namespace": namespace,
-                "user_id": new.session.user_id,
-                "group_id": new.session.group_id,
-                "message_uuid": new.message_uuid,
-                "message_id": new.message_id,
-                "written_hash": new.written_hash,
-                "sender_name": new.sender_name,
-                "assistant_name": new.assistant_name,
-                "user_content": new.user_content,
-                "lease_until": lease_until,
-                "created_at": new.created_at,
-                "now": now,
-            },
+            values,
         )
     ).one_or_none()
     if begun is not None:
         return _read_turn(begun), True
-    there = await session.execute(
-        text(f"SELECT {_COLUMNS} FROM turns WHERE namespace = :namespace AND message_uuid = :message_uuid"),
-        {"namespace": namespace, "message_uuid": new.message_uuid},
-    )
-    return _read_turn(there.one()), False
+    there = (
+        await session.execute(
+            text(
+                f"SELECT {_COLUMNS} FROM turns WHERE namespace = :namespace AND message_uuid = :message_uuid"
+            ),
+            values,
+        )
+    ).one_or_none()
+    return (_read_turn(there), False) if there else None
 
 
-async def answer_turn(session: WriteSession, turn_id: str, answer: Answer) -> bool:
-    """Store the reply; the turn then waits for its score. Whether the turn was still there to be answered."""
+async def answer_turn(session: WriteSession, turn: Turn, answer: Answer) -> bool:
+    """Store the reply; the turn then waits for its score.
+
+    Returns:
+        Whether it was still there, and the caller's to answer.
+    """
     updated = await session.execute(
         text(
             """
             UPDATE turns SET reply = :reply, replied_at = :replied_at,
                 memory_ids = CAST(:memory_ids AS bigint[]), degraded = :degraded,
                 prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
-                memory_tokens = :memory_tokens, status = 'pending', available_at = :replied_at, attempts = 0
-            WHERE turn_id = :turn_id AND status = 'answering'
+                memory_tokens = :memory_tokens, status = 'pending', available_at = now(), attempts = 0
+            WHERE turn_id = :turn_id AND status = 'answering' AND attempts = :attempt
             RETURNING turn_id
             """
         ),
         {
-            "turn_id": turn_id,
+            "turn_id": turn.turn_id,
+            "attempt": turn.attempts,
             "reply": answer.reply,
             "replied_at": answer.replied_at,
             "memory_ids": list(answer.memory_ids),
@@ -112,14 +133,18 @@ async def answer_turn(session: WriteSession, turn_id: str, answer: Answer) -> bo
     return updated.one_or_none() is not None
 
 
-async def fail_turn(session: WriteSession, turn_id: str) -> bool:
-    """Note that the model gave no answer, and lock the turn; whether it was still there to be answered."""
+async def fail_turn(session: WriteSession, turn: Turn) -> bool:
+    """Note that the model gave no answer, and lock the turn.
+
+    Returns:
+        Whether it was still there, and the caller's to answer.
+    """
     updated = await session.execute(
         text(
-            "UPDATE turns SET status = 'failed' WHERE turn_id = :turn_id AND status = 'answering'"
-            " RETURNING turn_id"
+            "UPDATE turns SET status = 'failed'"
+            " WHERE turn_id = :turn_id AND status = 'answering' AND attempts = :attempt RETURNING turn_id"
         ),
-        {"turn_id": turn_id},
+        {"turn_id": turn.turn_id, "attempt": turn.attempts},
     )
     return updated.one_or_none() is not None
 
@@ -132,23 +157,27 @@ async def note_user_dialogue(session: WriteSession, turn_id: str, dialogue_id: i
     )
 
 
-async def claim_abandoned(session: WriteSession, *, before: datetime) -> list[Turn]:
-    """Lock turns that nobody has been answering since then."""
+async def lock_abandoned(session: WriteSession, *, after_s: float) -> list[Turn]:
+    """Lock turns that nobody has been answering for so long."""
     rows = await session.execute(
         text(
-            f"SELECT {_COLUMNS} FROM turns WHERE status = 'answering' AND available_at < :before"
-            " LIMIT 100 FOR UPDATE SKIP LOCKED"
+            f"SELECT {_COLUMNS} FROM turns"
+            " WHERE status = 'answering' AND available_at < now() - make_interval(secs => :after)"
+            " ORDER BY available_at LIMIT 100 FOR UPDATE SKIP LOCKED"
         ),
-        {"before": before},
+        {"after": after_s},
     )
     return [_read_turn(row) for row in rows]
 
 
-async def extend_answering(session: WriteSession, turn_id: str, *, until: datetime) -> None:
-    """Move the end of the claim on a turn that is being answered."""
+async def extend_answering(session: WriteSession, turn: Turn, *, seconds: float) -> None:
+    """Move the end of the claim on a turn that is being answered to `seconds` from now."""
     await session.execute(
-        text("UPDATE turns SET available_at = :until WHERE turn_id = :turn_id AND status = 'answering'"),
-        {"turn_id": turn_id, "until": until},
+        text(
+            "UPDATE turns SET available_at = now() + make_interval(secs => :seconds)"
+            " WHERE turn_id = :turn_id AND status = 'answering' AND attempts = :attempt"
+        ),
+        {"turn_id": turn.turn_id, "attempt": turn.attempts, "seconds": seconds},
     )
 
 
@@ -244,7 +273,14 @@ async def find_score(session: ReadSession, namespace: str, turn_hash: int, *, si
 async def erase_turns(session: WriteSession, namespace: str, of: Session | int) -> int:
     """Delete a session's turns, or all of a user's; how many they were."""
     rows = await session.execute(
-        text(f"DELETE FROM turns WHERE {erasure_condition(of)}"),
+        text(
+            f"""
+            WITH locked AS MATERIALIZED (
+                SELECT turn_id FROM turns WHERE {erasure_condition(of)} ORDER BY turn_id FOR UPDATE
+            )
+            DELETE FROM turns t USING locked WHERE t.turn_id = locked.turn_id
+            """
+        ),
         {"namespace": namespace, **erasure_values(of)},
     )
     return int(rows.rowcount)
@@ -263,13 +299,34 @@ async def delete_old_turns(session: WriteSession, *, before: datetime, limit: in
 
 
 @dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """How far behind evaluation is; `lag_s`: how long the oldest turn has waited."""
+
+    pending: int
+    lag_s: float
+
+
+async def read_queue_facts(session: ReadSession) -> QueueFacts:
+    """Look at the turns that wait for a score, in all namespaces."""
+    row = (
+        await session.execute(
+            text(
+                "SELECT count(*) AS pending,"
+                " greatest(0, coalesce(extract(epoch FROM now() - min(replied_at)), 0)) AS lag_s"
+                " FROM turns WHERE status = 'pending'"
+            )
+        )
+    ).one()
+    return QueueFacts(row.pending, float(row.lag_s))
+
+
+@dataclass(frozen=True, slots=True)
 class TurnCounts:
-    """Turns of a namespace (or of all) in numbers; `lag_s`: how long the oldest waiting one has waited."""
+    """Turns of a namespace (or of all) in numbers."""
 
     statuses: dict[str, int]
     outcomes: dict[str, int]
     retentions: dict[str, int]
-    lag_s: float
 
 
 async def count_turns(session: ReadSession, namespace: str | None) -> TurnCounts:
@@ -277,10 +334,8 @@ async def count_turns(session: ReadSession, namespace: str | None) -> TurnCounts
     rows = (
         await session.execute(
             text(
-                "SELECT status, outcome, retention, count(*) AS turns,"
-                " coalesce(extract(epoch FROM now() - min(replied_at) FILTER (WHERE status = 'pending')), 0)"
-                " AS lag_s"
-                " FROM turns WHERE CAST(:namespace AS text) IS NULL OR namespace = :namespace"
+                "SELECT status, outcome, retention, count(*) AS turns FROM turns"
+                " WHERE CAST(:namespace AS text) IS NULL OR namespace = :namespace"
                 " GROUP BY status, outcome, retention"
             ),
             {"namespace": namespace},
@@ -295,9 +350,7 @@ async def count_turns(session: ReadSession, namespace: str | None) -> TurnCounts
                 totals[key] = totals.get(key, 0) + row.turns
         return totals
 
-    return TurnCounts(
-        by("status"), by("outcome"), by("retention"), max((float(row.lag_s) for row in rows), default=0.0)
-    )
+    return TurnCounts(by("status"), by("outcome"), by("retention"))
 
 
 def _read_turn(row: Row[Any]) -> Turn:

@@ -1,10 +1,13 @@
 """A turn of conversation: one message of the user and the reply to it. Pure."""
 
+import hashlib
+import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from app.dialogues.records import Session
+from app.dialogues.text import normalize_text
 from app.evaluation.retention import Retention
 
 TurnStatus = Literal["answering", "failed", "pending", "scored", "unscored"]
@@ -13,10 +16,7 @@ Outcome = Literal["scored", "failed", "filtered", "cached", "disabled"]
 
 @dataclass(frozen=True, slots=True)
 class NewTurn:
-    """A user's message that is to be answered.
-
-    `message_uuid` None: the turn cannot be asked for again, and gets a uuid of its own.
-    """
+    """A user's message that is to be answered; `message_uuid` tells it from others."""
 
     turn_id: str
     session: Session
@@ -34,9 +34,13 @@ class Turn:
     """A turn as it is stored.
 
     Attributes:
+        status: `answering` until the model has answered, or `failed` to; then `pending` until it is judged.
         reply: None until the model has answered.
         outcome: how the score came about; None before.
+        user_dialogue_id: the stored message, where it is in long-term memory.
+        assistant_dialogue_id: the stored reply, likewise.
         memory_ids: the messages that were recalled for it.
+        attempts: how often it was taken up, first to be answered, then, from 0 again, to be judged.
     """
 
     turn_id: str
@@ -83,3 +87,16 @@ class Answer:
     prompt_tokens: int
     completion_tokens: int
     memory_tokens: int
+
+
+def turn_hash(turn: Turn) -> int:
+    """64 signed bits, the same for turns that differ in case, width, blanks and punctuation only."""
+    parts = (_plain(turn.user_content), _plain(turn.reply or ""))
+    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _plain(text: str) -> str:
+    """Letters, digits and symbols (an emoji is one); a text of punctuation alone as it is."""
+    folded = normalize_text("NFKC", text).casefold()
+    return "".join(one for one in folded if unicodedata.category(one)[0] in "LNMS") or text

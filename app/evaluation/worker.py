@@ -1,38 +1,51 @@
 """Judges turns that wait for their score: by rules, by the score of the same turn, or by the model."""
 
 import asyncio
-import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, WorkLoop, holding
-from app.dialogues import store as dialogue_store
 from app.dialogues.embedding import EmbeddingPipeline
-from app.dialogues.preparation import prepare
-from app.dialogues.records import Dialogue, DialogueChange, NewDialogue, PreparedDialogue
-from app.dialogues.text import normalize_text
-from app.errors import ProviderError, UnavailableError
+from app.errors import (
+    ProviderBusyError,
+    ProviderDeniedError,
+    ProviderError,
+    ProviderRejectedError,
+    ProviderTimeoutError,
+    TemporalMemoryError,
+    UnavailableError,
+)
 from app.evaluation import store
 from app.evaluation.evaluator import Evaluator
 from app.evaluation.evaluator_prompt import Turn as Exchange
+from app.evaluation.keeping_store import keep_unanswered, record_verdict
 from app.evaluation.retention import Retention, expires_at, retention_of
-from app.evaluation.store import TurnCounts, Verdict
-from app.evaluation.turns import Outcome, Turn
+from app.evaluation.store import QueueFacts, TurnCounts, Verdict
+from app.evaluation.turns import Outcome, Turn, turn_hash
 from app.evaluation.value_filter import judge
 from app.telemetry import Metrics, get_logger
-from app.tiers import store as tier_store
 
 log = get_logger(__name__)
 
+# About half a minute in all: until it is judged, a turn is not in long-term memory.
 _MOST_ATTEMPTS = 6
-_FIRST_WAIT_S = 2.0
+_FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
+_MOST_TIMEOUTS_IN_A_ROW = 2
 _REUSED_FOR = timedelta(days=30)
-_ABANDONED_AFTER = timedelta(minutes=2)
+_ABANDONED_AFTER_S = 120.0
 _ABANDONED_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Turns that this worker has taken; each leaves `held` when it is judged or put off."""
+
+    held: set[str]
 
 
 class EvaluationWorker:
@@ -83,224 +96,146 @@ class EvaluationWorker:
         async with self._database.read() as session:
             return await store.count_turns(session, namespace)
 
-    async def _keep_abandoned_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_ABANDONED_EVERY_S)
-            with suppress(UnavailableError):
-                await self.keep_abandoned()
+    async def queue_facts(self) -> QueueFacts:
+        """How many turns wait for their score, and how long the oldest has waited."""
+        async with self._database.read() as session:
+            return await store.read_queue_facts(session)
 
-    async def keep_abandoned(self) -> None:
+    async def keep_abandoned(self, *, after_s: float = _ABANDONED_AFTER_S) -> None:
         """Keep the users' messages of turns whose answering process died and that nobody asked for again."""
         now = self._clock()
         async with self._database.transaction() as session:
-            for turn in await store.claim_abandoned(session, before=now - _ABANDONED_AFTER):
+            for turn in await store.lock_abandoned(session, after_s=after_s):
                 log.warning("turn was never answered, its message is kept", turn_id=turn.turn_id)
                 await keep_unanswered(session, turn, now=now)
+
+    async def _keep_abandoned_forever(self) -> None:
+        while True:
+            with suppress(UnavailableError):
+                await self.keep_abandoned()
+            await asyncio.sleep(_ABANDONED_EVERY_S)
 
     async def _work_once(self) -> bool:
         async with self._database.transaction() as session:
             turns = await store.claim_turns(session, limit=self._batch_size, lease_s=LEASE_S)
         if not turns:
             return False
-        ids = [turn.turn_id for turn in turns]
-        async with holding(self._database, lambda session, s: store.postpone_turns(session, ids, seconds=s)):
-            asked = [turn for turn in turns if not await self._judge_without_call(turn)]
-            await self._judge_by_model(asked)
+        claim = _Claim({turn.turn_id for turn in turns})
+
+        async def extend(session: WriteSession, seconds: float) -> None:
+            await store.postpone_turns(session, sorted(claim.held), seconds=seconds)
+
+        async with holding(self._database, extend):
+            asked = [turn for turn in turns if not await self._judge_without_call(turn, claim)]
+            if self._evaluator is not None and asked:
+                await self._judge_by_model(self._evaluator, asked, claim)
         return True
 
-    async def _judge_without_call(self, turn: Turn) -> bool:
+    async def _judge_without_call(self, turn: Turn, claim: _Claim) -> bool:
         """Judge a turn by the value filter or by the score of the same turn; whether that was possible."""
         if self._evaluator is None:
-            await self._record(turn, None, "disabled")
+            await self._settle(turn, claim, None, "disabled")
             return True
         judgement = judge(turn.user_content, turn.reply or "")
         if judgement is not None:
-            await self._record(turn, judgement.score, "filtered")
+            await self._settle(turn, claim, judgement.score, "filtered")
             return True
         since = self._clock() - _REUSED_FOR
         async with self._database.read() as session:
             known = await store.find_score(session, turn.namespace, turn_hash(turn), since=since)
         if known is not None:
-            await self._record(turn, known, "cached")
+            await self._settle(turn, claim, known, "cached")
             return True
         return False
 
-    async def _judge_by_model(self, turns: list[Turn]) -> None:
-        if self._evaluator is None or not turns:
-            return
+    async def _judge_by_model(self, evaluator: Evaluator, turns: list[Turn], claim: _Claim) -> None:
+        """Judge turns by one call, or, where its answer does not fit, one by one."""
         if len(turns) > 1:
-            scores = await self._ask_for_all(self._evaluator, turns)
+            try:
+                scores = await evaluator.evaluate_batch([_exchange(turn) for turn in turns])
+            except (ProviderBusyError, ProviderDeniedError) as error:
+                await self._put_off(turns, claim, error)
+                return
+            except ProviderError as error:
+                log.info("batch evaluation failed", reason=str(error), turns=len(turns))
+                scores = None
             if scores is not None:
                 for turn, score in zip(turns, scores, strict=True):
-                    await self._record(turn, score, "scored")
+                    await self._settle(turn, claim, score, "scored")
                 return
-        for turn in turns:
+        timeouts = 0
+        for place, turn in enumerate(turns):
             try:
-                score = await self._evaluator.evaluate(_exchange(turn))
+                score = await evaluator.evaluate(_exchange(turn))
             except ProviderError as error:
-                await self._put_off(turn, error)
+                timeouts = timeouts + 1 if isinstance(error, ProviderTimeoutError) else 0
+                if timeouts == _MOST_TIMEOUTS_IN_A_ROW or isinstance(
+                    error, (ProviderBusyError, ProviderDeniedError)
+                ):
+                    # It is the provider's fault, not this turn's: the others would fare no better.
+                    await self._put_off(turns[place:], claim, error)
+                    return
+                await self._put_off([turn], claim, error)
             else:
-                await self._record(turn, score, "scored")
+                timeouts = 0
+                await self._settle(turn, claim, score, "scored")
 
-    @staticmethod
-    async def _ask_for_all(evaluator: Evaluator, turns: list[Turn]) -> list[int] | None:
-        try:
-            return await evaluator.evaluate_batch([_exchange(turn) for turn in turns])
-        except ProviderError as error:
-            # One by one each turn has its own tries.
-            log.debug("batch evaluation failed", reason=str(error), turns=len(turns))
-            return None
-
-    async def _put_off(self, turn: Turn, error: ProviderError) -> None:
+    async def _put_off(self, turns: Sequence[Turn], claim: _Claim, error: ProviderError) -> None:
         """Try again later, longer each time; for good, keep the turn in full."""
-        if turn.attempts >= _MOST_ATTEMPTS:
-            log.warning("evaluation given up, turn kept in full", turn_id=turn.turn_id, reason=str(error))
-            await self._record(turn, None, "failed")
-            return
-        wait_s = min(_FIRST_WAIT_S * 2 ** (turn.attempts - 1), _LONGEST_WAIT_S)
-        wait_s = max(wait_s, min(error.retry_after_s or 0.0, _LONGEST_WAIT_S))
-        log.info("evaluation put off", turn_id=turn.turn_id, reason=str(error), wait_s=wait_s)
+        for turn in turns:
+            if turn.attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
+                log.warning("evaluation given up, turn kept in full", turn_id=turn.turn_id, reason=str(error))
+                await self._settle(turn, claim, None, "failed")
+                continue
+            wait_s = max(_wait_s(turn), min(error.retry_after_s or 0.0, _LONGEST_WAIT_S))
+            log.info("evaluation put off", turn_id=turn.turn_id, reason=str(error), wait_s=round(wait_s, 1))
+            await self._postpone(turn, claim, wait_s)
+
+    async def _postpone(self, turn: Turn, claim: _Claim, wait_s: float) -> None:
+        claim.held.discard(turn.turn_id)
         async with self._database.transaction() as session:
             await store.postpone_turns(session, [turn.turn_id], seconds=wait_s)
 
-    async def _record(self, turn: Turn, score: int | None, outcome: Outcome) -> None:
-        """Store the verdict, and the two messages where it keeps them, in one transaction; once."""
-        retention = None if score is None else retention_of(score)
-        ends = None if score is None else expires_at(score, turn.created_at)
-        now = self._clock()
-        async with self._database.transaction() as session:
-            if not await store.lock_waiting_turn(session, turn.turn_id):
-                return
-            kept: list[Dialogue] = []
-            if retention is not Retention.NONE:
-                kept = await _keep_messages(
-                    session,
-                    turn.namespace,
-                    turn.turn_id,
-                    [
-                        _user_message(turn, score=score, ends=ends),
-                        _reply_message(turn, score=score, ends=ends),
-                    ],
-                    now=now,
-                )
-                await tier_store.link_window_messages(
-                    session, turn.turn_id, user_dialogue_id=kept[0].id, assistant_dialogue_id=kept[1].id
-                )
-            verdict = Verdict(
-                status="unscored" if score is None else "scored",
-                outcome=outcome,
-                score=score,
-                retention=retention,
-                expires_at=ends,
-                user_dialogue_id=kept[0].id if kept else None,
-                assistant_dialogue_id=kept[1].id if kept else None,
-                turn_hash=turn_hash(turn),
-            )
-            await store.judge_turn(session, turn.turn_id, verdict, now=now)
-        self._count(score, outcome, retention)
-        log.info("turn judged", turn_id=turn.turn_id, score=score, retention=retention, outcome=outcome)
-        if kept:
+    async def _settle(self, turn: Turn, claim: _Claim, score: int | None, outcome: Outcome) -> None:
+        """Store the verdict, once; a fault of ours puts off this turn and no other."""
+        verdict = Verdict(
+            status="unscored" if score is None else "scored",
+            outcome=outcome,
+            score=score,
+            retention=None if score is None else retention_of(score),
+            expires_at=None if score is None else expires_at(score, turn.created_at),
+            turn_hash=turn_hash(turn),
+        )
+        try:
+            async with self._database.transaction() as session:
+                is_recorded = await record_verdict(session, turn, verdict, now=self._clock())
+        except TemporalMemoryError:
+            raise
+        except Exception:
+            log.exception("verdict not stored", turn_id=turn.turn_id)
+            await self._postpone(turn, claim, _wait_s(turn))
+            return
+        claim.held.discard(turn.turn_id)
+        if not is_recorded:
+            return
+        self._count(verdict)
+        log.info(
+            "turn judged", turn_id=turn.turn_id, score=score, retention=verdict.retention, outcome=outcome
+        )
+        if verdict.retention is not Retention.NONE:
             self._pipeline.wake()
 
-    def _count(self, score: int | None, outcome: Outcome, retention: str | None) -> None:
-        if outcome != "disabled":
-            self._metrics.evaluations.labels(outcome).inc()
-        if score is not None:
-            self._metrics.evaluation_score.observe(score)
-        self._metrics.turns.labels(retention or "unscored").inc()
+    def _count(self, verdict: Verdict) -> None:
+        if verdict.outcome != "disabled":
+            self._metrics.evaluations.labels(verdict.outcome).inc()
+        if verdict.score is not None:
+            self._metrics.evaluation_score.observe(verdict.score)
+        self._metrics.turns.labels(verdict.retention or "unscored").inc()
 
 
-async def keep_unanswered(session: WriteSession, turn: Turn, *, now: datetime) -> None:
-    """Keep the user's message of a turn that got no answer, in full, since there is no turn to judge."""
-    # Where the turn was erased, or answered, meanwhile, nothing is to be kept.
-    if not await store.fail_turn(session, turn.turn_id):
-        return
-    message = _user_message(turn, score=None, ends=None)
-    kept = (await _keep_messages(session, turn.namespace, turn.turn_id, [message], now=now))[0]
-    await store.note_user_dialogue(session, turn.turn_id, kept.id)
-    await tier_store.link_window_messages(
-        session, turn.turn_id, user_dialogue_id=kept.id, assistant_dialogue_id=None
-    )
-
-
-async def _keep_messages(
-    session: WriteSession,
-    namespace: str,
-    turn_id: str,
-    messages: list[NewDialogue],
-    *,
-    now: datetime,
-) -> list[Dialogue]:
-    """Store messages of a turn, in order; one that is there already gets their score and expiry."""
-    kept = []
-    for item in prepare(messages, now=now):
-        stored = await dialogue_store.insert_dialogues(session, namespace, [item], now=now, live_since=None)
-        kept.append(stored[0] if stored else await _take_over(session, namespace, turn_id, item, now=now))
-    return kept
-
-
-async def _take_over(
-    session: WriteSession, namespace: str, turn_id: str, item: PreparedDialogue, *, now: datetime
-) -> Dialogue:
-    """The stored message with this uuid: posted by the bot itself, or kept when the model failed."""
-    there = (await dialogue_store.find_by_uuid(session, namespace, [item.message_uuid]))[item.message_uuid]
-    if (there.written_hash, there.dialogue.session) != (item.written_hash, item.session):
-        # The uuid is another message's: this one must not be lost for it.
-        own = replace(item, message_uuid=f"{turn_id}:message")
-        return (await dialogue_store.insert_dialogues(session, namespace, [own], now=now, live_since=None))[0]
-    changed = await dialogue_store.update_dialogue(
-        session,
-        namespace,
-        there.dialogue.id,
-        DialogueChange(score=item.score, expires_at=item.expires_at),
-        now=now,
-        token_count=None,
-        terms=None,
-    )
-    return changed or there.dialogue
-
-
-def _user_message(turn: Turn, *, score: int | None, ends: datetime | None) -> NewDialogue:
-    """The user's half of a turn."""
-    return NewDialogue(
-        user_id=turn.session.user_id,
-        group_id=turn.session.group_id,
-        role="user",
-        content=turn.user_content,
-        sender_name=turn.sender_name,
-        message_id=turn.message_id,
-        message_uuid=turn.message_uuid,
-        created_at=turn.created_at,
-        score=score,
-        expires_at=ends,
-    )
-
-
-def _reply_message(turn: Turn, *, score: int | None, ends: datetime | None) -> NewDialogue:
-    return NewDialogue(
-        user_id=turn.session.user_id,
-        group_id=turn.session.group_id,
-        role="assistant",
-        content=turn.reply or "",
-        sender_name=turn.assistant_name,
-        message_uuid=f"{turn.turn_id}:reply",
-        created_at=turn.replied_at,
-        score=score,
-        expires_at=ends,
-    )
+def _wait_s(turn: Turn) -> float:
+    return float(min(_FIRST_WAIT_S * 2 ** max(turn.attempts - 1, 0), _LONGEST_WAIT_S))
 
 
 def _exchange(turn: Turn) -> Exchange:
     return Exchange(turn.user_content, turn.reply or "")
-
-
-def turn_hash(turn: Turn) -> int:
-    """64 signed bits, the same for turns that differ in case, width, blanks and punctuation only."""
-    parts = (_plain(turn.user_content), _plain(turn.reply or ""))
-    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def _plain(text: str) -> str:
-    folded = normalize_text("NFKC", text).casefold()
-    return "".join(character for character in folded if character.isalnum())

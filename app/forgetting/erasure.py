@@ -36,6 +36,8 @@ class ErasureService:
             dialogues = await dialogue_store.erase_dialogues(session, namespace, of)
             window_messages = await tier_store.erase_window(session, namespace, of)
             summaries = await summary_store.erase_summaries(session, namespace, of)
+            # A summary that was being stored is there now: its window was waited for.
+            dialogues += await dialogue_store.erase_dialogues(session, namespace, of)
         self._summaries.forget(namespace, of)
         erased = Erased(dialogues, window_messages, summaries, turns)
         log.info(

@@ -1,10 +1,13 @@
 """Sessions as a whole: their list, and their hot windows."""
 
+from collections.abc import Sequence
+
 from app.clock import Clock
 from app.database.engine import Database
 from app.dialogues import overview_store
 from app.dialogues.records import Session, SessionOverview, WindowMessage
 from app.tiers import store
+from app.tiers.windows import within_budget
 
 
 class SessionService:
@@ -28,5 +31,13 @@ class SessionService:
 
     async def window(self, namespace: str, of: Session) -> list[WindowMessage]:
         """The conversation that is going on, oldest first, within the window's budget."""
+        return self.fit(await self.read(namespace, of))
+
+    async def read(self, namespace: str, of: Session) -> list[WindowMessage]:
+        """The conversation that is going on, oldest first, what is still to be compressed included."""
         async with self._database.read() as session:
-            return await store.read_window(session, namespace, of, budget_tokens=self._hot_window_tokens)
+            return await store.read_window(session, namespace, of, now=self._clock())
+
+    def fit(self, messages: Sequence[WindowMessage]) -> list[WindowMessage]:
+        """The newest of some messages, oldest first, that fit into a window."""
+        return within_budget(messages, self._hot_window_tokens)

@@ -8,23 +8,24 @@ from app.database.engine import ReadSession, WriteSession
 from app.dialogues.records import Role, Session, WindowMessage
 from app.dialogues.store import erasure_condition, erasure_values
 
+# A window is over its budget long before; this only bounds what is read where nobody compresses.
+_MOST_MESSAGES = 1000
+
 
 async def read_window(
-    session: ReadSession, namespace: str, of: Session, *, budget_tokens: int
+    session: ReadSession, namespace: str, of: Session, *, now: datetime
 ) -> list[WindowMessage]:
-    """The newest messages of a session's window that fit into a budget together, oldest first."""
+    """The newest messages of a session's window, oldest first, without what has expired."""
     rows = await session.execute(
         text(
             """
-            WITH newest AS (
-                SELECT id, created_at,
-                    sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
-                FROM window_messages
-                WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
-            )
-            SELECT w.role, w.content, w.sender_name, w.created_at, w.token_count, w.dialogue_id
-            FROM newest JOIN window_messages w USING (id)
-            WHERE newest.tokens_from_here <= :budget
+            SELECT w.role, w.content, w.sender_name, w.created_at, w.token_count, w.dialogue_id, w.turn_id
+            FROM (
+                SELECT w.* FROM window_messages w LEFT JOIN dialogues d ON d.id = w.dialogue_id
+                WHERE w.namespace = :namespace AND w.group_key = :group_key AND w.user_id = :user_id
+                    AND (w.dialogue_id IS NULL OR d.visible_until > :now)
+                ORDER BY w.created_at DESC, w.id DESC LIMIT :most
+            ) w
             ORDER BY w.created_at, w.id
             """
         ),
@@ -32,16 +33,37 @@ async def read_window(
             "namespace": namespace,
             "group_key": of.group_key,
             "user_id": of.user_id,
-            "budget": budget_tokens,
+            "now": now,
+            "most": _MOST_MESSAGES,
         },
     )
     return [WindowMessage(*row) for row in rows]
 
 
+async def count_window_tokens(session: WriteSession, namespace: str, of: Session) -> int:
+    """How many tokens a session's window holds, what is still to be compressed included."""
+    found = await session.execute(
+        text(
+            "SELECT coalesce(sum(token_count), 0) FROM window_messages"
+            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+    )
+    return int(found.scalar_one())
+
+
 async def erase_window(session: WriteSession, namespace: str, of: Session | int) -> int:
     """Empty a session's window, or all windows of a user; how many messages they held."""
     rows = await session.execute(
-        text(f"DELETE FROM window_messages WHERE {erasure_condition(of)}"),
+        text(
+            f"""
+            WITH locked AS MATERIALIZED (
+                -- Whoever takes several rows of a window takes them in this order.
+                SELECT id FROM window_messages WHERE {erasure_condition(of)} ORDER BY id FOR UPDATE
+            )
+            DELETE FROM window_messages w USING locked WHERE w.id = locked.id
+            """
+        ),
         {"namespace": namespace, **erasure_values(of)},
     )
     return int(rows.rowcount)
@@ -85,14 +107,36 @@ async def append_to_window(
     )
 
 
+async def adopt_window_message(session: WriteSession, *, dialogue_id: int, turn_id: str) -> bool:
+    """Make a stored message's place in the window that of a turn; whether it has one there."""
+    adopted = await session.execute(
+        text(
+            "UPDATE window_messages SET turn_id = :turn_id"
+            " WHERE dialogue_id = :dialogue_id AND coalesce(turn_id, :turn_id) = :turn_id RETURNING id"
+        ),
+        {"dialogue_id": dialogue_id, "turn_id": turn_id},
+    )
+    return adopted.first() is not None
+
+
 async def link_window_messages(
-    session: WriteSession, turn_id: str, *, user_dialogue_id: int, assistant_dialogue_id: int | None
+    session: WriteSession,
+    turn_id: str,
+    *,
+    user_dialogue_id: int | None,
+    assistant_dialogue_id: int | None,
 ) -> None:
-    """Tell the window which stored messages a turn's messages are, so that memory does not repeat them."""
+    """Tell the window which stored messages a turn's are, so that a change or deletion reaches them."""
     await session.execute(
         text(
-            "UPDATE window_messages SET dialogue_id = CASE role WHEN 'user' THEN CAST(:user_id AS bigint)"
-            " ELSE CAST(:assistant_id AS bigint) END WHERE turn_id = :turn_id"
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT id FROM window_messages WHERE turn_id = :turn_id ORDER BY id FOR UPDATE
+            )
+            UPDATE window_messages w SET dialogue_id =
+                CASE role WHEN 'user' THEN CAST(:user_id AS bigint) ELSE CAST(:assistant_id AS bigint) END
+            FROM locked WHERE w.id = locked.id
+            """
         ),
         {"turn_id": turn_id, "user_id": user_dialogue_id, "assistant_id": assistant_dialogue_id},
     )

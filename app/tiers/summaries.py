@@ -13,20 +13,21 @@ from app.dialogues import store as dialogue_store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.preparation import prepare
 from app.dialogues.records import NewDialogue, Session
-from app.errors import ProviderError
+from app.errors import ProviderError, ProviderRejectedError
 from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
 from app.tiers.records import Summary
-from app.tiers.summary_prompt import fit_summary, summary_messages
+from app.tiers.summary_prompt import MAX_ANSWER_TOKENS, fit_summary, summary_messages
 from app.tiers.summary_store import Stretch, StretchGoneError
 
 log = get_logger(__name__)
 
 _MOST_ATTEMPTS = 5
 # A look costs one pass over an index of all windows.
-_POLL_S = 10.0
+_POLL_S = 5.0
 _FIRST_WAIT_S = 5.0
 _LONGEST_WAIT_S = 300.0
+_MOST_CHARS_AT_ONCE = 20_000
 _REMEMBERED_SESSIONS = 2_000
 _REMEMBERED_SUMMARIES = 3
 
@@ -75,9 +76,10 @@ class SummaryService:
         self._known: OrderedDict[tuple[str, Session], _Known] = OrderedDict()
         self._loop = WorkLoop("compression", self._work_once, poll_s=_POLL_S)
 
-    def wake(self) -> None:
-        """Tell the loop that a window has grown."""
-        self._loop.wake()
+    def note_window(self, tokens: int) -> None:
+        """Tell the loop how many tokens a window holds; it looks at once if they are too many."""
+        if tokens > self._budget:
+            self._loop.wake()
 
     async def run(self) -> None:
         """Compress windows that are over their budget, until cancelled."""
@@ -133,21 +135,21 @@ class SummaryService:
 
     async def _compress(self, namespace: str, of: Session) -> None:
         """Compress the older half of a window; where that fails for good, leave the oldest messages out."""
-        async with self._database.read() as session:
-            stretch = await summary_store.read_stretch(session, namespace, of, keep_tokens=self._budget // 2)
+        async with self._database.transaction() as session:
+            await summary_store.drop_expired(session, namespace, of, now=self._clock())
+            stretch = await summary_store.read_stretch(
+                session, namespace, of, budget_tokens=self._budget, keep_tokens=self._budget // 2
+            )
             attempts = await summary_store.read_attempts(session, namespace, of)
-        if not stretch.ids:
-            async with self._database.transaction() as session:
-                await summary_store.finish_compression(session, namespace, of)
-            return
-        if self._model is None:
+        if not stretch.ids or self._model is None or not self._budget:
             await self._leave_out(namespace, of)
             return
+        stretch = stretch.head(_MOST_CHARS_AT_ONCE)
         try:
             text = await self._write(self._model, stretch)
         except ProviderError as error:
             self._metrics.summaries.labels("failed").inc()
-            if attempts >= _MOST_ATTEMPTS:
+            if attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
                 log.warning("compression given up, the oldest messages leave the window", reason=str(error))
                 await self._leave_out(namespace, of)
                 return
@@ -160,7 +162,9 @@ class SummaryService:
 
     async def _write(self, model: ChatModel, stretch: Stretch) -> str:
         completion = await model.complete(
-            summary_messages(stretch.messages, max_chars=self._max_chars, zone=self._zone), temperature=0.0
+            summary_messages(stretch.messages, max_chars=self._max_chars, zone=self._zone),
+            max_tokens=MAX_ANSWER_TOKENS,
+            temperature=0.0,
         )
         text = fit_summary(completion.text, self._max_chars)
         if not text:
@@ -185,7 +189,7 @@ class SummaryService:
                 )
                 summary = Summary(0, content, since, until, len(stretch.ids), now)
                 await summary_store.replace_stretch(
-                    session, namespace, of, stretch.ids, summary=summary, dialogue_id=stored[0].id
+                    session, namespace, of, stretch, summary=summary, dialogue_id=stored[0].id
                 )
         except StretchGoneError:
             log.info("a window changed while its summary was written: the summary is dropped")
@@ -198,6 +202,8 @@ class SummaryService:
 
     async def _leave_out(self, namespace: str, of: Session) -> None:
         async with self._database.transaction() as session:
-            excess = await summary_store.read_stretch(session, namespace, of, keep_tokens=self._budget)
+            excess = await summary_store.read_stretch(
+                session, namespace, of, budget_tokens=self._budget, keep_tokens=self._budget
+            )
             await summary_store.drop_messages(session, excess.ids)
             await summary_store.finish_compression(session, namespace, of)

@@ -1,6 +1,7 @@
 """The SQL of summaries and of the compression that makes them."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import text
 
@@ -8,6 +9,9 @@ from app.database.engine import ReadSession, WriteSession
 from app.dialogues.records import Session, WindowMessage
 from app.dialogues.store import erasure_condition, erasure_values
 from app.tiers.records import Summary
+
+# What is over is compressed again: one prompt takes no more messages than these.
+_MOST_MESSAGES_AT_ONCE = 100
 
 
 class StretchGoneError(Exception):
@@ -20,6 +24,14 @@ class Stretch:
 
     ids: list[int]
     messages: list[WindowMessage]
+
+    def head(self, characters: int) -> "Stretch":
+        """The oldest messages of so many characters together, and the one that is over it."""
+        end, left = 0, characters
+        while end < len(self.ids) and left > 0:
+            left -= len(self.messages[end].content)
+            end += 1
+        return Stretch(self.ids[:end], self.messages[:end])
 
 
 async def read_summaries(
@@ -105,7 +117,7 @@ async def finish_compression(session: WriteSession, namespace: str, of: Session)
     )
 
 
-async def read_attempts(session: ReadSession, namespace: str, of: Session) -> int:
+async def read_attempts(session: WriteSession, namespace: str, of: Session) -> int:
     """How often a window has been claimed without success."""
     found = await session.execute(
         text(
@@ -118,40 +130,64 @@ async def read_attempts(session: ReadSession, namespace: str, of: Session) -> in
 
 
 async def read_stretch(
-    session: ReadSession | WriteSession, namespace: str, of: Session, *, keep_tokens: int
+    session: WriteSession, namespace: str, of: Session, *, budget_tokens: int, keep_tokens: int
 ) -> Stretch:
-    """What stands in a window before its newest messages of so many tokens; at least one message stays."""
+    """What stands in a window before its newest messages of so many tokens, if it is over its budget.
+
+    The newest message stays, unless it alone is over the budget and can not be shown.
+    """
     rows = (
         await session.execute(
             text(
                 """
-                SELECT id, role, content, sender_name, created_at, token_count, dialogue_id FROM (
+                SELECT id, role, content, sender_name, created_at, token_count, dialogue_id, turn_id FROM (
                     SELECT *, sum(token_count) OVER newest AS tokens_from_here,
-                        row_number() OVER newest AS place
+                        row_number() OVER newest AS place, sum(token_count) OVER () AS tokens
                     FROM window_messages
                     WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
                     WINDOW newest AS (ORDER BY created_at DESC, id DESC)
                 ) w
-                WHERE tokens_from_here > :keep AND place > 1
-                ORDER BY created_at, id
+                WHERE tokens > :budget AND tokens_from_here > :keep
+                    AND (place > 1 OR tokens_from_here > :budget)
+                ORDER BY created_at, id LIMIT :most
                 """
             ),
             {
                 "namespace": namespace,
                 "group_key": of.group_key,
                 "user_id": of.user_id,
+                "budget": budget_tokens,
                 "keep": keep_tokens,
+                "most": _MOST_MESSAGES_AT_ONCE,
             },
         )
     ).all()
     return Stretch([row.id for row in rows], [WindowMessage(*row[1:]) for row in rows])
 
 
+async def drop_expired(session: WriteSession, namespace: str, of: Session, *, now: datetime) -> None:
+    """Leave out of a window what has expired: no summary may tell it."""
+    await session.execute(
+        text(
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT w.id FROM window_messages w JOIN dialogues d ON d.id = w.dialogue_id
+                WHERE w.namespace = :namespace AND w.group_key = :group_key AND w.user_id = :user_id
+                    AND d.visible_until <= :now
+                ORDER BY w.id FOR UPDATE OF w
+            )
+            DELETE FROM window_messages w USING locked WHERE w.id = locked.id
+            """
+        ),
+        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id, "now": now},
+    )
+
+
 async def replace_stretch(
     session: WriteSession,
     namespace: str,
     of: Session,
-    ids: list[int],
+    stretch: Stretch,
     *,
     summary: Summary,
     dialogue_id: int,
@@ -159,15 +195,11 @@ async def replace_stretch(
     """Store a summary in place of the window's rows that it stands for.
 
     Raises:
-        StretchGoneError: one of the rows is gone; what was erased while the model wrote must not come back.
+        StretchGoneError: one of them is gone, or says something else: what was erased or changed while the
+            model wrote must not come back.
     """
-    gone = (
-        await session.execute(
-            text("DELETE FROM window_messages WHERE id = ANY(CAST(:ids AS bigint[])) RETURNING id"),
-            {"ids": ids},
-        )
-    ).all()
-    if len(gone) != len(ids):
+    contents = await drop_messages(session, stretch.ids)
+    if [contents.get(key) for key in stretch.ids] != [one.content for one in stretch.messages]:
         raise StretchGoneError
     await session.execute(
         text(
@@ -192,11 +224,20 @@ async def replace_stretch(
     )
 
 
-async def drop_messages(session: WriteSession, ids: list[int]) -> None:
-    """Leave these messages out of their window."""
-    await session.execute(
-        text("DELETE FROM window_messages WHERE id = ANY(CAST(:ids AS bigint[]))"), {"ids": ids}
+async def drop_messages(session: WriteSession, ids: list[int]) -> dict[int, str]:
+    """Leave these messages out of their window; what they said, by their row."""
+    gone = await session.execute(
+        text(
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT id FROM window_messages WHERE id = ANY(CAST(:ids AS bigint[])) ORDER BY id FOR UPDATE
+            )
+            DELETE FROM window_messages w USING locked WHERE w.id = locked.id RETURNING w.id, w.content
+            """
+        ),
+        {"ids": ids},
     )
+    return {row.id: row.content for row in gone}
 
 
 async def erase_summaries(session: WriteSession, namespace: str, of: Session | int) -> int:

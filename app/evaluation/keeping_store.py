@@ -1,0 +1,132 @@
+"""Keeps the messages of turns in long-term memory, with their score and expiry."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from app.database.engine import WriteSession
+from app.dialogues import store as dialogue_store
+from app.dialogues.preparation import prepare
+from app.dialogues.records import Dialogue, DialogueChange, NewDialogue, PreparedDialogue, Role
+from app.evaluation import store
+from app.evaluation.retention import Retention
+from app.evaluation.store import Verdict
+from app.evaluation.turns import Turn
+from app.tiers import store as tier_store
+
+
+async def record_verdict(session: WriteSession, turn: Turn, verdict: Verdict, *, now: datetime) -> bool:
+    """Store a verdict, and the two messages where it keeps them; False where the turn is not there to judge.
+
+    Args:
+        session: a transaction of this alone: both messages are stored with the verdict, or nothing is.
+        turn: that waits for its score.
+        verdict: without messages.
+        now: when it is given.
+    """
+    if not await store.lock_waiting_turn(session, turn.turn_id):
+        return False
+    if verdict.retention is Retention.NONE:
+        await _let_go(session, turn)
+    else:
+        (user, _), (reply, _) = [
+            await _keep(session, turn, message, now=now)
+            for message in _prepare(turn, ("user", "assistant"), verdict=verdict, now=now)
+        ]
+        await tier_store.link_window_messages(
+            session, turn.turn_id, user_dialogue_id=user.id, assistant_dialogue_id=reply.id
+        )
+        verdict = replace(verdict, user_dialogue_id=user.id, assistant_dialogue_id=reply.id)
+    await store.judge_turn(session, turn.turn_id, verdict, now=now)
+    return True
+
+
+async def keep_unanswered(session: WriteSession, turn: Turn, *, now: datetime) -> None:
+    """Keep the user's message of a turn that got no answer, in full, since there is no turn to judge."""
+    # Where the turn was erased, or taken up by another, meanwhile, nothing is to be kept.
+    if not await store.fail_turn(session, turn):
+        return
+    (message,) = _prepare(turn, ("user",), verdict=None, now=now)
+    kept, is_new = await _keep(session, turn, message, now=now)
+    if is_new:
+        await store.note_user_dialogue(session, turn.turn_id, kept.id)
+    await tier_store.link_window_messages(
+        session, turn.turn_id, user_dialogue_id=kept.id, assistant_dialogue_id=None
+    )
+
+
+async def _let_go(session: WriteSession, turn: Turn) -> None:
+    """Take back the message that was kept while there was no reply: the whole turn is worth nothing."""
+    if turn.user_dialogue_id is None:
+        return
+    # The conversation that is going on keeps its copy.
+    await tier_store.link_window_messages(
+        session, turn.turn_id, user_dialogue_id=None, assistant_dialogue_id=None
+    )
+    await dialogue_store.delete_dialogue(session, turn.namespace, turn.user_dialogue_id)
+
+
+async def _keep(
+    session: WriteSession, turn: Turn, message: PreparedDialogue, *, now: datetime
+) -> tuple[Dialogue, bool]:
+    """Store a message of a turn; one that is there already gets its score and expiry.
+
+    Returns:
+        The message, and whether it is new.
+    """
+    stored = await _insert(session, turn, message, now=now)
+    if stored is not None:
+        return stored, True
+    uuid = message.message_uuid
+    there = (await dialogue_store.find_by_uuid(session, turn.namespace, [uuid]))[uuid]
+    is_same_text = there.written_hash == message.written_hash or there.dialogue.content == message.content
+    if there.dialogue.session != message.session or not is_same_text:
+        # The uuid became another message's while the model spoke: this one must not be lost for it.
+        own = replace(message, message_uuid=f"{turn.turn_id}:{message.role}")
+        stored = await _insert(session, turn, own, now=now)
+        return (stored, True) if stored is not None else (there.dialogue, False)
+    # Posted by the bot itself, or kept when the model failed.
+    changed = await dialogue_store.update_dialogue(
+        session,
+        turn.namespace,
+        there.dialogue.id,
+        DialogueChange(score=message.score, expires_at=message.expires_at),
+        now=now,
+        token_count=None,
+        terms=None,
+    )
+    return changed or there.dialogue, False
+
+
+async def _insert(
+    session: WriteSession, turn: Turn, message: PreparedDialogue, *, now: datetime
+) -> Dialogue | None:
+    stored = await dialogue_store.insert_dialogues(
+        session, turn.namespace, [message], now=now, live_since=None
+    )
+    return stored[0] if stored else None
+
+
+def _prepare(
+    turn: Turn, roles: Sequence[Role], *, verdict: Verdict | None, now: datetime
+) -> list[PreparedDialogue]:
+    score = verdict.score if verdict else None
+    ends = verdict.expires_at if verdict else None
+    messages = []
+    for role in roles:
+        is_user = role == "user"
+        messages.append(
+            NewDialogue(
+                user_id=turn.session.user_id,
+                group_id=turn.session.group_id,
+                role=role,
+                content=turn.user_content if is_user else turn.reply or "",
+                sender_name=turn.sender_name if is_user else turn.assistant_name,
+                message_id=turn.message_id if is_user else None,
+                message_uuid=turn.message_uuid if is_user else f"{turn.turn_id}:reply",
+                created_at=turn.created_at if is_user else turn.replied_at,
+                score=score,
+                expires_at=ends,
+            )
+        )
+    return prepare(messages, now=now)
