@@ -25,6 +25,7 @@ from app.dialogues.tokens import load_tokenizer
 from app.errors import DatabaseSetupError
 from app.evaluation.evaluator import Evaluator
 from app.evaluation.worker import EvaluationWorker
+from app.forgetting.correcting import CorrectionService
 from app.forgetting.erasure import ErasureService
 from app.forgetting.retrievals import RetrievalRecorder
 from app.forgetting.sweep import SweepService
@@ -58,6 +59,7 @@ class Services:
     prompts: PromptService
     chat: ChatService
     evaluation: EvaluationWorker
+    corrections: CorrectionService
     erasure: ErasureService
     retrievals: RetrievalRecorder
     sweep: SweepService
@@ -150,6 +152,7 @@ async def open_services(
             timeout_s=settings.chat.timeout_s,
         )
         stack.push_async_callback(chat.aclose)
+        corrections = CorrectionService(database=database, clock=clock)
         sweep = SweepService(
             database=database,
             clock=clock,
@@ -171,6 +174,7 @@ async def open_services(
             prompts=prompts,
             chat=chat,
             evaluation=evaluation,
+            corrections=corrections,
             erasure=ErasureService(database=database, summaries=summaries),
             retrievals=retrievals,
             sweep=sweep,
@@ -185,7 +189,14 @@ async def open_services(
         )
         if background:
             await stack.enter_async_context(
-                _running(pipeline.run(), summaries.run(), evaluation.run(), retrievals.run(), sweep.run())
+                _running(
+                    pipeline.run(),
+                    summaries.run(),
+                    evaluation.run(),
+                    retrievals.run(),
+                    corrections.run(),
+                    sweep.run(),
+                )
             )
         yield services
 

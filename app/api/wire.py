@@ -55,6 +55,10 @@ class DialogueReply(Reply):
     outdated: bool
     embedding_status: EmbeddingStatus
     created_at: datetime
+    corrects: ReplyIdOrNull = Field(description="The earlier message that this one has made outdated.")
+    corrected_by: ReplyIdOrNull = Field(
+        description="The later message that has made this one outdated. It may be gone by now."
+    )
 
 
 class ExplainReply(Reply):
@@ -138,6 +142,8 @@ class Writer:
             "outdated": dialogue.outdated,
             "embedding_status": dialogue.embedding_status,
             "created_at": self.time(dialogue.created_at),
+            "corrects": self.id_or_none(dialogue.corrects),
+            "corrected_by": self.id_or_none(dialogue.corrected_by),
         }
 
     def memory(self, memory: Memory, *, explain: bool) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _POLL_S: Final = 0.2
 class ImportedDialogue(DialogueRequest):
     """A message of a file: what `POST /dialogues` takes, and what else an export knows of it."""
 
-    kind: Kind = "chat"
+    kind: Kind | None = None
     outdated: Flag = False
 
 

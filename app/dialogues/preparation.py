@@ -1,4 +1,4 @@
-"""What is computed of a message before it is written: identity, tokens, terms. Pure."""
+"""What is computed of a message before it is written: identity, kind, tokens, terms. Pure."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from app.dialogues.indexed_text import indexed_text
+from app.dialogues.kinds import classify
 from app.dialogues.records import NewDialogue, PreparedDialogue, Role
 from app.dialogues.terms import document_terms, signature
 from app.dialogues.tokens import count_tokens
@@ -37,7 +38,7 @@ def _prepare_one(new: NewDialogue, *, now: datetime) -> PreparedDialogue:
         score=new.score,
         expires_at=new.expires_at,
         pinned=new.pinned,
-        kind=new.kind,
+        kind=new.kind or classify(new.content, role=new.role),
         outdated=new.outdated,
         created_at=created_at,
         written_hash=written_hash(new.role, new.content),

@@ -47,7 +47,7 @@ class NewDialogue:
     """A message to store, its fields already cleaned and in range.
 
     `created_at` None: now, and live. `message_uuid` None: derived from `message_id` where there is one,
-    else made.
+    else made. `kind` None: read from the content.
     """
 
     user_id: int
@@ -61,7 +61,7 @@ class NewDialogue:
     score: int | None = None
     expires_at: datetime | None = None
     pinned: bool = False
-    kind: Kind = "chat"
+    kind: Kind | None = None
     outdated: bool = False
 
     @property
@@ -93,7 +93,12 @@ class PreparedDialogue:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A stored message. All times are aware, in UTC."""
+    """A stored message. All times are aware, in UTC.
+
+    Attributes:
+        corrects: the earlier message that this one has made outdated.
+        corrected_by: the later message that has made this one outdated; either may be gone by now.
+    """
 
     id: int
     message_uuid: str
@@ -111,6 +116,8 @@ class Dialogue:
     outdated: bool
     embedding_status: EmbeddingStatus
     created_at: datetime
+    corrects: int | None = None
+    corrected_by: int | None = None
 
     @property
     def session(self) -> Session:

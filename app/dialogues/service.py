@@ -12,6 +12,7 @@ from app.database.engine import Database, WriteSession
 from app.dialogues import overview_store, store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.embedding_store import QueueFacts
+from app.dialogues.kinds import classify
 from app.dialogues.overview_store import Counts
 from app.dialogues.preparation import LIVE_WITHIN, prepare, text_signature
 from app.dialogues.records import (
@@ -87,11 +88,14 @@ class DialogueService:
         """
         if change == DialogueChange():
             return await self.get(namespace, dialogue_id)
-        token_count, terms = None, None
+        token_count, terms, kind = None, None, None
         if change.content is not UNSET:
-            sender_name = (await self.get(namespace, dialogue_id)).sender_name
+            changed_from = await self.get(namespace, dialogue_id)
             token_count = count_tokens(change.content)
-            terms = text_signature(change.content, sender_name)
+            terms = text_signature(change.content, changed_from.sender_name)
+            # A summary stays one, whatever it says.
+            is_summary = changed_from.kind == "summary"
+            kind = "summary" if is_summary else classify(change.content, role=changed_from.role)
         async with self._database.transaction() as session:
             changed = await store.update_dialogue(
                 session,
@@ -101,6 +105,7 @@ class DialogueService:
                 now=self._clock(),
                 token_count=token_count,
                 terms=terms,
+                kind=kind,
             )
         if changed is None:
             raise _not_found(dialogue_id)

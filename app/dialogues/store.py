@@ -13,6 +13,7 @@ from app.dialogues.records import (
     UNSET,
     Dialogue,
     DialogueChange,
+    Kind,
     Position,
     PreparedDialogue,
     Role,
@@ -21,8 +22,11 @@ from app.dialogues.records import (
 
 DIALOGUE_COLUMNS = (
     "d.id, d.message_uuid, d.user_id, d.group_id, d.role, d.content, d.sender_name, d.qq_message_id,"
-    " d.token_count, d.score, d.expires_at, d.pinned, d.kind, d.outdated, d.embedding_status, d.created_at"
+    " d.token_count, d.score, d.expires_at, d.pinned, d.kind, d.outdated, d.embedding_status, d.created_at,"
+    " d.corrects, d.corrected_by"
 )
+# Whoever corrects himself is brief; what is longer is read by nobody for what it might correct.
+_LONGEST_CORRECTION_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,9 @@ _INSERT = text(
         RETURNING *
     ), job AS (
         INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM d
+    ), correction AS (
+        INSERT INTO correction_jobs (dialogue_id)
+        SELECT id FROM d WHERE role = 'user' AND NOT outdated AND char_length(content) <= :longest_correction
     ), hot AS (
         INSERT INTO window_messages
             (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
@@ -93,6 +100,7 @@ async def insert_dialogues(
             "namespace": namespace,
             "now": now,
             "live_since": live_since,
+            "longest_correction": _LONGEST_CORRECTION_CHARS,
             "uuids": [item.message_uuid for item in prepared],
             "user_ids": [item.session.user_id for item in prepared],
             "group_ids": [item.session.group_id for item in prepared],
@@ -146,10 +154,13 @@ async def update_dialogue(
     change: DialogueChange,
     *,
     now: datetime,
-    token_count: int | None,
-    terms: bytes | None,
+    token_count: int | None = None,
+    terms: bytes | None = None,
+    kind: Kind | None = None,
 ) -> Dialogue | None:
     """Apply a change that changes something; new content waits for a new vector.
+
+    A message that is outdated no more is no longer corrected by another either.
 
     Args:
         session: to write in.
@@ -159,6 +170,7 @@ async def update_dialogue(
         now: tells what has expired.
         token_count: of new content.
         terms: of new content, with the speaker's name.
+        kind: of new content.
 
     Returns:
         The changed message; None where the namespace has none with this id, or it has expired.
@@ -175,6 +187,7 @@ async def update_dialogue(
             "content = :content",
             "token_count = :token_count",
             "terms = CAST(:terms AS bit(512))",
+            "kind = :kind",
             "embedding = NULL",
             "embedding_model_id = NULL",
             "embedding_error = NULL",
@@ -184,6 +197,7 @@ async def update_dialogue(
             "content": change.content,
             "token_count": token_count,
             "terms": BitString.frombytes(terms),
+            "kind": kind,
         }
     row = (
         await session.execute(
@@ -197,6 +211,8 @@ async def update_dialogue(
     ).one_or_none()
     if row is None:
         return None
+    if change.outdated is False and row.corrected_by is not None:
+        row = await _unlink(session, dialogue_id, row.corrected_by)
     if change.content is not UNSET:
         await session.execute(
             text(
@@ -214,15 +230,39 @@ async def update_dialogue(
     return read_dialogue(row)
 
 
+async def _unlink(session: WriteSession, corrected: int, corrected_by: int) -> Row[Any]:
+    """Undo a correction; the message that was corrected."""
+    await session.execute(
+        text("UPDATE dialogues SET corrects = NULL WHERE id = :newer AND corrects = :earlier"),
+        {"newer": corrected_by, "earlier": corrected},
+    )
+    rows = await session.execute(
+        text(f"UPDATE dialogues d SET corrected_by = NULL WHERE d.id = :id RETURNING {DIALOGUE_COLUMNS}"),
+        {"id": corrected},
+    )
+    return rows.one()
+
+
 async def delete_dialogue(session: WriteSession, namespace: str, dialogue_id: int) -> bool:
-    """Delete a message, its place in the queue and in the window; whether the namespace had it."""
+    """Delete a message, and what stands beside it in queues and tiers; whether the namespace had it."""
     gone = await session.execute(
-        text("DELETE FROM dialogues WHERE id = :id AND namespace = :namespace RETURNING id"),
+        text(
+            "DELETE FROM dialogues WHERE id = :id AND namespace = :namespace"
+            " RETURNING namespace, group_key, user_id"
+        ),
         {"id": dialogue_id, "namespace": namespace},
     )
-    if gone.one_or_none() is None:
+    row = gone.one_or_none()
+    if row is None:
         return False
-    for table in ("embedding_jobs", "window_messages"):
+    await session.execute(
+        text(
+            "DELETE FROM summaries WHERE namespace = :namespace AND group_key = :group_key"
+            " AND user_id = :user_id AND dialogue_id = :id"
+        ),
+        {"id": dialogue_id, **row._mapping},  # noqa: SLF001 - SQLAlchemy's public name for it
+    )
+    for table in ("embedding_jobs", "window_messages", "retrievals", "correction_jobs"):
         await session.execute(text(f"DELETE FROM {table} WHERE dialogue_id = :id"), {"id": dialogue_id})
     return True
 
@@ -309,4 +349,4 @@ def erasure_values(of: Session | int) -> dict[str, int]:
 
 def read_dialogue(row: Row[Any]) -> Dialogue:
     """A message from a row that begins with `DIALOGUE_COLUMNS`, in the order of `Dialogue`'s fields."""
-    return Dialogue(*tuple(row)[:16])
+    return Dialogue(*tuple(row)[:18])
