@@ -123,3 +123,15 @@ async def test_an_anchor_has_its_window_however_many_resemble_it(world: World, m
     )
     result = await world.search("晚安", mode=mode, top_n=1, window_size=1)
     assert [one.dialogue.content for one in result.memories][-2:] == ["晚安", "做个好梦"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+async def test_a_window_reaches_over_the_edges_of_the_range_that_was_asked_for(
+    world: World, mode: str
+) -> None:
+    await world.plant(Planted(f"团子第{place}天", NOW - timedelta(minutes=10 - place)) for place in range(7))
+    since, until = NOW - timedelta(minutes=7), NOW - timedelta(minutes=6)
+    result = await world.search("团子", mode=mode, since=since, until=until, top_n=5, window_size=2)
+    assert [(one.dialogue.content, one.is_anchor) for one in result.memories] == [
+        (f"团子第{place}天", place == 3) for place in (1, 2, 3, 4, 5)
+    ]
