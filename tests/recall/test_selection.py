@@ -91,7 +91,6 @@ def test_what_is_selected(
         budget_tokens=budget_tokens,
         fill_budget=fill_budget,
         cost_of=lambda one: costs[one.id],
-        cut_to=lambda _, __: None,
         cut_to=lambda _one, _tokens: None,
     )
     chosen = [one.dialogue.id for one in selection.chosen]
@@ -129,7 +128,6 @@ def test_of_lines_of_one_length_the_best_are_kept(
         budget_tokens=budget_tokens,
         fill_budget=False,
         cost_of=lambda _: 30,
-        cut_to=lambda _, __: None,
         cut_to=lambda _one, _tokens: None,
     )
     room = min(budget_tokens // 30, top_n)
