@@ -71,13 +71,20 @@ class PromptService:
 
 def _without_the_query(window: list[WindowMessage], query: str) -> list[WindowMessage]:
     """The window before the query: a bot that has stored the message already must not see it twice."""
-    if window and window[-1].role == "user" and window[-1].content.strip() == query.strip():
+    if window and window[-1].role == "user" and is_query(window[-1].content, query):
         return window[:-1]
     return window
+
+
+def is_query(content: str, query: str) -> bool:
+    """Whether a window's message is the query; one longer than the window is held cut."""
+    said, asked = content.strip(), query.strip()
+    return said == asked or (said.endswith("…") and len(said) > 1 and asked.startswith(said[:-1].rstrip()))
 
 
 def _spoken(message: WindowMessage, query: SearchQuery) -> str:
     """In a group each line names its speaker, since several people share the role `user`."""
     if query.session.group_id is not None and message.role == "user" and message.sender_name:
-        return f"{message.sender_name}: {message.content}"
+        # On one line: a name must not pose as somebody's message.
+        return f"{' '.join(message.sender_name.split())}: {message.content}"
     return message.content

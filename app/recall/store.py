@@ -20,6 +20,8 @@ from app.recall.neighbourhoods import in_order
 from app.recall.records import Candidate, Neighbourhood, SearchQuery
 
 VECTORLESS_AT_MOST = 256
+# One code outweighs the pairs that everybody's questions share.
+_TELLING_WEIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,15 @@ class Probe:
         vector: the query's, shape (dimensions,); None: no vector side.
         model_id: whose vectors it may be compared with.
         signature: bits of the query's terms, 64 bytes; None: no lexical side.
-        term_count: how many bits those are.
+        telling: bits of those terms that are rare by nature, counted several times; None where there are
+            none, or no others.
+        term_count: how many terms `signature` stands for.
     """
 
     vector: Vector | None
     model_id: int
     signature: bytes | None
+    telling: bytes | None
     term_count: int
 
 
@@ -121,6 +126,9 @@ async def find_candidates(
         matches = (
             "bit_count(terms & CAST(:signature AS bit(512))) * 512 - term_bits * CAST(:term_count AS bigint)"
         )
+        if probe.telling is not None:
+            values["telling"] = BitString.frombytes(probe.telling)
+            matches += f" + bit_count(terms & CAST(:telling AS bit(512))) * {512 * _TELLING_WEIGHT}"
         sides.append(
             f"SELECT id FROM dialogues WHERE {searchable} ORDER BY {matches} DESC, {newest} LIMIT :limit"
         )

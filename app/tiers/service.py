@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from app.clock import Clock
 from app.database.engine import Database
 from app.dialogues import overview_store
 from app.dialogues import store as dialogue_store
 from app.dialogues.records import Erased, Session, SessionOverview, WindowMessage
+from app.dialogues.tokens import count_tokens, cut_to_tokens
 from app.errors import UnavailableError
 from app.telemetry import get_logger
 from app.tiers import store
@@ -37,9 +39,19 @@ class SessionService:
         return page, page[-1].session if len(found) > limit else None
 
     async def window(self, namespace: str, of: Session) -> list[WindowMessage]:
-        """The conversation that is going on, oldest first, within the window's budget."""
+        """The conversation that is going on, oldest first, within the window's budget.
+
+        A newest message that is longer than the whole budget is cut to it.
+        """
         async with self._database.read() as session:
-            return await store.read_window(session, namespace, of, budget_tokens=self._hot_window_tokens)
+            messages = await store.read_window(
+                session, namespace, of, budget_tokens=self._hot_window_tokens, now=self._clock()
+            )
+        if messages and messages[-1].token_count > self._hot_window_tokens:
+            content = cut_to_tokens(messages[-1].content, self._hot_window_tokens)
+            cut = replace(messages[-1], content=content, token_count=count_tokens(content))
+            messages = [*messages[:-1], cut] if content else messages[:-1]
+        return messages
 
     async def erase_session(self, namespace: str, of: Session) -> Erased:
         """Delete everything of a session; what is in flight finds nothing to come back to."""

@@ -1,5 +1,7 @@
 """The hot window's SQL."""
 
+from datetime import datetime
+
 from sqlalchemy import text
 
 from app.database.engine import ReadSession, WriteSession
@@ -8,21 +10,27 @@ from app.dialogues.store import erasure_condition, erasure_values
 
 
 async def read_window(
-    session: ReadSession, namespace: str, of: Session, *, budget_tokens: int
+    session: ReadSession, namespace: str, of: Session, *, budget_tokens: int, now: datetime
 ) -> list[WindowMessage]:
-    """The newest messages of a session's window that fit into a budget together, oldest first."""
+    """The newest unexpired messages of a session's window that fit into a budget together, oldest first.
+
+    The newest is among them whatever its length.
+    """
     rows = await session.execute(
         text(
             """
-            WITH newest AS (
-                SELECT id, created_at,
-                    sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
-                FROM window_messages
-                WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
+            WITH visible AS (
+                SELECT w.id, w.created_at, w.token_count
+                FROM window_messages w LEFT JOIN dialogues d ON d.id = w.dialogue_id
+                WHERE w.namespace = :namespace AND w.group_key = :group_key AND w.user_id = :user_id
+                    AND (d.id IS NULL OR d.visible_until > :now)
+            ), newest AS (
+                SELECT id, sum(token_count) OVER back AS tokens_from_here, row_number() OVER back AS place
+                FROM visible WINDOW back AS (ORDER BY created_at DESC, id DESC)
             )
             SELECT w.role, w.content, w.sender_name, w.created_at, w.token_count, w.dialogue_id
             FROM newest JOIN window_messages w USING (id)
-            WHERE newest.tokens_from_here <= :budget
+            WHERE newest.tokens_from_here <= :budget OR newest.place = 1
             ORDER BY w.created_at, w.id
             """
         ),
@@ -31,6 +39,7 @@ async def read_window(
             "group_key": of.group_key,
             "user_id": of.user_id,
             "budget": budget_tokens,
+            "now": now,
         },
     )
     return [WindowMessage(*row) for row in rows]
@@ -46,11 +55,12 @@ async def trim_windows(session: WriteSession, *, budget_tokens: int) -> int:
                 GROUP BY namespace, group_key, user_id HAVING sum(token_count) > :budget
             ), excess AS (
                 SELECT old.id FROM over CROSS JOIN LATERAL (
-                    SELECT id, sum(token_count) OVER (ORDER BY created_at DESC, id DESC) AS tokens_from_here
+                    SELECT id, sum(token_count) OVER back AS tokens_from_here, row_number() OVER back AS place
                     FROM window_messages w
                     WHERE w.namespace = over.namespace AND w.group_key = over.group_key
                         AND w.user_id = over.user_id
-                ) old WHERE old.tokens_from_here > :budget
+                    WINDOW back AS (ORDER BY created_at DESC, id DESC)
+                ) old WHERE old.tokens_from_here > :budget AND old.place > 1
             ), locked AS (
                 SELECT id FROM window_messages WHERE id IN (SELECT id FROM excess) FOR UPDATE SKIP LOCKED
             )
