@@ -95,7 +95,7 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE INDEX dialogues_timeline ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (visible_until, outdated) WHERE kind <> 'summary'
+            WHERE kind <> 'summary'
         """
     )
     op.execute(
@@ -109,7 +109,7 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE INDEX dialogues_group_timeline ON dialogues (namespace, group_key, created_at, id)
-            INCLUDE (visible_until, outdated) WHERE group_id IS NOT NULL AND kind <> 'summary'
+            WHERE group_id IS NOT NULL AND kind <> 'summary'
         """
     )
     op.execute(

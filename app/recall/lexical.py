@@ -117,7 +117,7 @@ class Bm25:
         """
         frequencies = Counter(term for document in documents for term in document.counts)
         total = max(total_documents or 0, len(documents))
-        self._mean_length = sum(one.length for one in documents) / len(documents) if documents else 1.0
+        self._mean_length = sum(one.length for one in documents) / max(1, len(documents))
         self._k1 = k1
         self._b = b
         self._worth = {

@@ -36,12 +36,13 @@ log = get_logger(__name__)
 _QUERY_PATIENCE_S = 5.0
 _PENDING_PATIENCE_S = 1.5
 _PENDING_AT_ONCE = 64
-_CANDIDATES = 200
+_CANDIDATES = 100
 # What a message says is said by then; a pasted book must not hold up everybody's searches.
 _SCORED_CHARS = 4_000
 # Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
 _LOOK_AROUND = 20
 _SECONDS_A_DAY = 86_400
+_NO_HITS = TermHits(0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,5 +286,7 @@ def _may_be_anchor(query: SearchQuery, one: Own) -> bool:
 
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
+    if not terms:
+        return _NO_HITS
     text = indexed_text(dialogue.content[:_SCORED_CHARS], dialogue.sender_name)
     return find_hits(terms, document_terms(text))

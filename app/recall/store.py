@@ -20,6 +20,8 @@ from app.recall.neighbourhoods import in_order
 from app.recall.records import Candidate, Neighbourhood, SearchQuery
 
 VECTORLESS_AT_MOST = 256
+# So many nearest by their bits hold the ten nearest by their vectors: docs/decisions/0002.
+_FIRST_STAGE = 200
 # One code outweighs the pairs that everybody's questions share.
 _TELLING_WEIGHT = 4
 
@@ -105,19 +107,15 @@ async def find_candidates(
     sides = []
     if probe.vector is not None:
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
-        # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
-        nearest = (
-            " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
-            " created_at DESC LIMIT :limit"
-        )
-        sides.append(
-            f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id{nearest}"
-        )
+        values["first_stage"] = max(_FIRST_STAGE, limit * 2)
+        sides.append(_nearest(f"{searchable} AND embedding_model_id = :model_id"))
         if preferred is not None:
             values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
             sides.append(
-                f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id"
-                f" AND created_at >= :preferred_since AND created_at < :preferred_until{nearest}"
+                _nearest(
+                    f"{searchable} AND embedding_model_id = :model_id"
+                    " AND created_at >= :preferred_since AND created_at < :preferred_until"
+                )
             )
     newest = "created_at DESC"
     if probe.signature is not None:
@@ -212,6 +210,17 @@ async def read_last_message_at(session: ReadSession, namespace: str, query: Sear
         values | {"namespace": namespace, "now": query.now},
     )
     return found.scalar_one()  # type: ignore[no-any-return]
+
+
+def _nearest(where: str) -> str:
+    """The nearest by their bits, of which the nearest by their vectors."""
+    # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
+    return (
+        "SELECT d.id FROM (SELECT id FROM dialogues"
+        f" WHERE {where} ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
+        " created_at DESC LIMIT :first_stage) near JOIN dialogues d USING (id)"
+        " ORDER BY d.embedding <=> CAST(:vector AS halfvec), d.created_at DESC LIMIT :limit"
+    )
 
 
 def _similarity(probe: Probe) -> str:
