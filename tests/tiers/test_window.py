@@ -61,10 +61,19 @@ async def test_a_junk_key_is_refused(live_service: LiveService) -> None:
         assert (await live_service.client.get(f"/sessions/{key}/window")).status_code == 422, key
 
 
-async def test_a_window_of_no_tokens_is_empty(serve: LiveFactory) -> None:
+async def test_a_window_of_no_tokens_holds_the_newest_alone(serve: LiveFactory) -> None:
     async with serve(hot_window_tokens=0) as live:
-        await add(live)
-        assert await contents(live) == []
+        await add(live, "早先的")
+        await add(live, "最新的")
+        assert await contents(live) == ["最新的"]
+
+
+async def test_what_has_expired_is_not_shown(live_service: LiveService) -> None:
+    await add(live_service, "过期的", expires_at="2024-01-16")
+    stored = await add(live_service, "将过期的", expires_at="2099-01-16")
+    assert await contents(live_service) == ["将过期的"]
+    await live_service.client.patch(f"/dialogues/{stored['id']}", json={"expires_at": "2024-01-16"})
+    assert await contents(live_service) == []
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -95,12 +104,13 @@ async def test_a_window_is_the_newest_that_fit_together(
     )
     expected: list[int] = []
     for dialogue in reversed(in_order):
-        if dialogue.token_count > budget - sum(one.token_count for one in in_order if one.id in expected):
+        taken = sum(one.token_count for one in in_order if one.id in expected)
+        if expected and taken + dialogue.token_count > budget:
             break
         expected.insert(0, dialogue.id)
     database = services.sessions._database
     async with database.read() as reading:
-        window = await store.read_window(reading, "bot", session, budget_tokens=budget)
+        window = await store.read_window(reading, "bot", session, budget_tokens=budget, now=datetime.now(UTC))
     assert [one.dialogue_id for one in window] == expected
     async with database.transaction() as writing:
         await store.trim_windows(writing, budget_tokens=budget)
