@@ -61,11 +61,20 @@ async def test_a_junk_key_is_refused(live_service: LiveService) -> None:
         assert (await live_service.client.get(f"/sessions/{key}/window")).status_code == 422, key
 
 
-async def test_a_window_of_no_tokens_holds_the_newest_alone(serve: LiveFactory) -> None:
+async def test_a_window_of_no_tokens_is_empty(serve: LiveFactory) -> None:
     async with serve(hot_window_tokens=0) as live:
+        await add(live)
+        assert await contents(live) == []
+
+
+async def test_a_newest_message_over_the_budget_is_cut_to_it(serve: LiveFactory) -> None:
+    async with serve(hot_window_tokens=5) as live:
         await add(live, "早先的")
-        await add(live, "最新的")
-        assert await contents(live) == ["最新的"]
+        await add(live, "很长的一段话，一口气说了许多许多许多许多")
+        window = (await live.client.get("/sessions/1/window")).json()
+        assert len(window["messages"]) == 1
+        assert window["messages"][0]["content"].startswith("很长")
+        assert 0 < window["token_count"] <= 5
 
 
 async def test_what_has_expired_is_not_shown(live_service: LiveService) -> None:
@@ -79,7 +88,7 @@ async def test_what_has_expired_is_not_shown(live_service: LiveService) -> None:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     said=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), max_size=12),
-    budget=st.integers(0, 120),
+    budget=st.integers(1, 120),
 )
 async def test_a_window_is_the_newest_that_fit_together(
     services: Services,
