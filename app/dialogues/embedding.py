@@ -25,6 +25,7 @@ _POLL_S = 1.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _CLAIM_BATCHES = 4
+_VACUUM_AFTER = 5_000
 
 
 class EmbeddingPipeline:
@@ -45,6 +46,7 @@ class EmbeddingPipeline:
         self._workers = workers
         self._claim_size = embedder.batch_size * _CLAIM_BATCHES
         self._work = asyncio.Event()
+        self._stored_since_vacuum = 0
 
     def wake(self) -> None:
         """Tell the loop that there is new work."""
@@ -112,6 +114,7 @@ class EmbeddingPipeline:
         async with self._database.transaction() as session:
             waiting = await store.claim(session, limit=self._claim_size, lease_s=_LEASE_S)
         if not waiting:
+            await self._tidy()
             return False
         renewal = asyncio.create_task(self._renew([item.dialogue_id for item in waiting]))
         try:
@@ -139,8 +142,17 @@ class EmbeddingPipeline:
                 made.append((item, np.asarray(outcome, dtype=np.float32)))
         async with self._database.transaction() as session:
             await store.store_outcomes(session, made=made, rejected=rejected, model_id=self._model_id)
+        self._stored_since_vacuum += len(made)
         for item, reason in rejected:
             log.warning("message can not be embedded", dialogue_id=item.dialogue_id, reason=reason)
+
+    async def _tidy(self) -> None:
+        """After a long queue, vacuum: an index is read alone only where its pages are marked visible."""
+        if self._stored_since_vacuum < _VACUUM_AFTER:
+            return
+        self._stored_since_vacuum = 0
+        async with self._database.outside_transaction() as session:
+            await store.vacuum(session)
 
     async def _renew(self, dialogue_ids: list[int]) -> None:
         while True:

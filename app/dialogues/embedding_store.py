@@ -158,6 +158,12 @@ async def store_outcomes(
         )
 
 
+async def vacuum(session: WriteSession) -> None:
+    """Free what the queue and its updates left behind; a table that somebody has locked is left alone."""
+    for table in ("embedding_jobs", "dialogues"):
+        await session.execute(text(f"VACUUM (SKIP_LOCKED) {table}"))
+
+
 async def read_queue_facts(session: ReadSession) -> QueueFacts:
     row = (
         await session.execute(
