@@ -118,6 +118,9 @@ def upgrade() -> None:
             WHERE embedding_status <> 'ready'
         """
     )
+    op.execute(
+        "CREATE INDEX dialogues_qq_message_id ON dialogues (qq_message_id) WHERE qq_message_id IS NOT NULL"
+    )
     op.execute("CREATE INDEX dialogues_failed ON dialogues (id) WHERE embedding_status = 'failed'")
     op.execute("CREATE INDEX dialogues_expires_at ON dialogues (expires_at) WHERE expires_at IS NOT NULL")
     op.execute(
