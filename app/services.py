@@ -13,7 +13,7 @@ from app.chat.service import ChatService
 from app.clients.chat_model import ChatModel
 from app.clients.embedding import CachedEmbedder, open_embedding_model
 from app.clock import Clock, utc_now
-from app.database.embedded import start_embedded
+from app.database.embedded import EmbeddedPostgres, start_embedded
 from app.database.engine import Database
 from app.database.migrations import MigrationOptions, migrate, newest_revision
 from app.database.preflight import check_database, normalise_url
@@ -41,6 +41,7 @@ log = get_logger(__name__)
 _SILICONFLOW = "https://api.siliconflow.cn/v1"
 DATABASE_NAME = "temporal_memory"
 _DATABASE_PATIENCE_S = 60.0
+_REVIVE_EVERY_S = 2.0
 _OFFLINE_DIMENSIONS = 384
 
 
@@ -298,7 +299,7 @@ async def _open_chat_models(settings: Settings) -> AsyncIterator[_ChatModels]:
                 timeout_s=chat.timeout_s,
                 setting="CHAT",
             ),
-            evaluator=Evaluator(evaluator_model, instructions=judge.prompt) if evaluator_model else None,
+            evaluator=Evaluator(evaluator_model, prompt=judge.prompt) if evaluator_model else None,
         )
 
 
@@ -313,9 +314,20 @@ async def open_database_url(settings: DatabaseSettings) -> AsyncIterator[str]:
         return
     server = await asyncio.to_thread(start_embedded, settings.data_dir)
     try:
-        yield server.url_for(DATABASE_NAME)
+        async with _running(_keep_up(server)):
+            yield server.url_for(DATABASE_NAME)
     finally:
         await asyncio.to_thread(server.close)
+
+
+async def _keep_up(server: EmbeddedPostgres) -> None:
+    """Nobody else starts the embedded server again when it was killed."""
+    while True:
+        await asyncio.sleep(_REVIVE_EVERY_S)
+        try:
+            await asyncio.to_thread(server.revive)
+        except DatabaseSetupError as error:
+            log.error("the embedded PostgreSQL does not come up again", reason=str(error))  # noqa: TRY400
 
 
 async def open_embedder(settings: EmbeddingSettings, metrics: Metrics) -> CachedEmbedder:

@@ -95,7 +95,7 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE INDEX dialogues_timeline ON dialogues (namespace, group_key, user_id, created_at, id)
-            INCLUDE (visible_until, outdated) WHERE kind <> 'summary'
+            WHERE kind <> 'summary'
         """
     )
     op.execute(
@@ -109,7 +109,7 @@ def upgrade() -> None:
     op.execute(
         """
         CREATE INDEX dialogues_group_timeline ON dialogues (namespace, group_key, created_at, id)
-            INCLUDE (visible_until, outdated) WHERE group_id IS NOT NULL AND kind <> 'summary'
+            WHERE group_id IS NOT NULL AND kind <> 'summary'
         """
     )
     op.execute(
@@ -117,6 +117,9 @@ def upgrade() -> None:
         CREATE INDEX dialogues_without_vector ON dialogues (namespace, group_key, user_id)
             WHERE embedding_status <> 'ready'
         """
+    )
+    op.execute(
+        "CREATE INDEX dialogues_qq_message_id ON dialogues (qq_message_id) WHERE qq_message_id IS NOT NULL"
     )
     op.execute("CREATE INDEX dialogues_failed ON dialogues (id) WHERE embedding_status = 'failed'")
     op.execute("CREATE INDEX dialogues_expires_at ON dialogues (expires_at) WHERE expires_at IS NOT NULL")

@@ -163,5 +163,6 @@ def _split_query(
 def _spoken(message: WindowMessage, query: SearchQuery) -> str:
     """In a group each line names its speaker, since several people share the role `user`."""
     if query.session.group_id is not None and message.role == "user" and message.sender_name:
-        return f"{message.sender_name}: {message.content}"
+        # On one line: a name must not pose as somebody's message.
+        return f"{' '.join(message.sender_name.split())}: {message.content}"
     return message.content

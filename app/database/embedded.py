@@ -75,6 +75,7 @@ class EmbeddedPostgres:
     def __init__(self, cluster: Cluster, *, durable: bool) -> None:
         """Hold the server, starting it as needed; see `start_embedded`."""
         self._cluster = cluster
+        self._durable = durable
         self._process = os.getpid()
         self._short_path: Path | None = None
         self._users: int | None = None
@@ -84,7 +85,7 @@ class EmbeddedPostgres:
                 self._users = _open_lock(cluster, "users")
                 fcntl.flock(self._users, fcntl.LOCK_SH)
                 try:
-                    self._bring_up(durable=durable)
+                    self._bring_up()
                     _run(self._create_database)
                 except BaseException:
                     self._leave()
@@ -106,6 +107,19 @@ class EmbeddedPostgres:
     def dsn_for(self, database: str) -> str:
         """The same for asyncpg and libpq."""
         return self.url_for(database).replace("+asyncpg", "", 1)
+
+    def revive(self) -> None:
+        """Start the server again if it is gone (killed when memory was short); blocks as a first start does.
+
+        Raises:
+            DatabaseSetupError: it does not come up; the line says why.
+        """
+        if server_process.postmaster(self._cluster) is not None:
+            return
+        with _locked(self._cluster):
+            # Left meanwhile, or brought up by another process: then there is nothing to do.
+            if self._users is not None and server_process.postmaster(self._cluster) is None:
+                self._bring_up()
 
     def close(self) -> None:
         """Leave the server, and stop it if nobody else uses it; a second call does nothing."""
@@ -157,7 +171,7 @@ class EmbeddedPostgres:
         if self._short_path is not None:
             shutil.rmtree(self._short_path, ignore_errors=True)
 
-    def _bring_up(self, *, durable: bool) -> None:
+    def _bring_up(self) -> None:
         """Return when the server answers, whatever state the last user left it in."""
         log = self._cluster.log
         began = told = heard = monotonic_s()
@@ -185,7 +199,7 @@ class EmbeddedPostgres:
                 raise DatabaseSetupError(f"PostgreSQL did not start: {reason} (log: {log})")
             elif launched is None and server_process.postmaster(self._cluster) is None:
                 server_process.clear_away(self._cluster)
-                prepare_data(self._cluster, durable=durable)
+                prepare_data(self._cluster, durable=self._durable)
                 server_process.bound_log(log)
                 log_start = log.stat().st_size if log.exists() else 0
                 launched = server_process.launch(self._cluster, port=_PORT)

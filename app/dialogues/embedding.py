@@ -17,6 +17,7 @@ from app.telemetry import get_logger
 log = get_logger(__name__)
 
 _CLAIM_BATCHES = 4
+_VACUUM_AFTER = 5_000
 
 
 class EmbeddingPipeline:
@@ -36,6 +37,7 @@ class EmbeddingPipeline:
         self._model_id = model_id
         self._claim_size = embedder.batch_size * _CLAIM_BATCHES
         self._loop = WorkLoop("embedding", self._work_once, workers=workers)
+        self._stored_since_vacuum = 0
 
     def wake(self) -> None:
         """Tell the loop that there is new work."""
@@ -71,6 +73,7 @@ class EmbeddingPipeline:
         async with self._database.transaction() as session:
             waiting = await store.claim(session, limit=self._claim_size, lease_s=LEASE_S)
         if not waiting:
+            await self._tidy()
             return False
         ids = [item.dialogue_id for item in waiting]
         async with holding(self._database, lambda session, s: store.extend_claims(session, ids, lease_s=s)):
@@ -92,5 +95,14 @@ class EmbeddingPipeline:
                 made.append((item, np.asarray(outcome, dtype=np.float32)))
         async with self._database.transaction() as session:
             await store.store_outcomes(session, made=made, rejected=rejected, model_id=self._model_id)
+        self._stored_since_vacuum += len(made)
         for item, reason in rejected:
             log.warning("message can not be embedded", dialogue_id=item.dialogue_id, reason=reason)
+
+    async def _tidy(self) -> None:
+        """After a long queue, vacuum: an index is read alone only where its pages are marked visible."""
+        if self._stored_since_vacuum < _VACUUM_AFTER:
+            return
+        self._stored_since_vacuum = 0
+        async with self._database.outside_transaction() as session:
+            await store.vacuum(session)

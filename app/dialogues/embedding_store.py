@@ -39,7 +39,9 @@ async def claim(session: WriteSession, *, limit: int, lease_s: float) -> list[Wa
                     ORDER BY available_at, dialogue_id LIMIT :limit FOR UPDATE SKIP LOCKED
                 ), claimed AS (
                     UPDATE embedding_jobs j
-                    SET available_at = now() + make_interval(secs => :lease), attempts = attempts + 1
+                    SET available_at = now() + make_interval(secs => :lease),
+                        -- A provider may be away for weeks: the counter must not run over and stop the queue.
+                        attempts = least(attempts + 1, 32767)
                     FROM free WHERE j.dialogue_id = free.dialogue_id
                     RETURNING j.dialogue_id
                 )
@@ -154,6 +156,12 @@ async def store_outcomes(
                 "reasons": [reason for _, reason in rejected],
             },
         )
+
+
+async def vacuum(session: WriteSession) -> None:
+    """Free what the queue and its updates left behind; a table that somebody has locked is left alone."""
+    for table in ("embedding_jobs", "dialogues"):
+        await session.execute(text(f"VACUUM (SKIP_LOCKED) {table}"))
 
 
 async def read_queue_facts(session: ReadSession) -> QueueFacts:

@@ -5,7 +5,7 @@ from typing import Final
 
 _OPENING: Final = re.compile(r"(?i)<think(?:ing)?>")
 _CLOSING: Final = re.compile(r"(?i)</think(?:ing)?>")
-_FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`~]*\n(.*)\n\s*\1", re.DOTALL)
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`~]*\Z")
 
 
 def strip_thinking(answer: str) -> str:
@@ -25,5 +25,8 @@ def strip_thinking(answer: str) -> str:
 
 def strip_fence(answer: str) -> str:
     """Returns what stands in the code fence if the answer is nothing but one, else the answer."""
-    fenced = _FENCE.fullmatch(answer.strip())
-    return (fenced.group(2) if fenced else answer).strip()
+    first, *lines = answer.strip().split("\n")
+    fence = _FENCE.match(first.rstrip())
+    if fence and lines and lines[-1].strip() == fence.group(1):
+        return "\n".join(lines[:-1]).strip()
+    return answer.strip()

@@ -44,7 +44,6 @@ def _prepare_one(new: NewDialogue, *, now: datetime) -> PreparedDialogue:
         written_hash=written_hash(new.role, new.content),
         token_count=count_tokens(new.content),
         terms=text_signature(new.content, new.sender_name),
-        live=created_at >= now - LIVE_WITHIN,
     )
 
 

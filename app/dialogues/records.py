@@ -88,7 +88,6 @@ class PreparedDialogue:
     written_hash: int
     token_count: int
     terms: bytes
-    live: bool
 
 
 @dataclass(frozen=True, slots=True)

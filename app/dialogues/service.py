@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from asyncpg import DeadlockDetectedError
@@ -185,6 +186,7 @@ class DialogueService:
             prepared = await asyncio.to_thread(prepare, new, now=now)
         else:
             prepared = prepare(new, now=now)
+        prepared = await self._take_known_names(namespace, new, prepared)
         first_places = _first_places(prepared, name)
         stored = await self._write(namespace, prepared, first_places, now=now, name=name)
         if any(item.created for item in stored):
@@ -194,6 +196,24 @@ class DialogueService:
         pending = [item.dialogue.id for item in stored if item.dialogue.embedding_status == "pending"]
         await self._embedding.embed_now(pending)
         return await self._read_again(namespace, stored)
+
+    async def _take_known_names(
+        self, namespace: str, new: Sequence[NewDialogue], prepared: list[PreparedDialogue]
+    ) -> list[PreparedDialogue]:
+        """Give a message without a uuid the one that it was stored with, which its `message_id` tells."""
+        ids = {item.message_id for item in new if item.message_uuid is None and item.message_id is not None}
+        if not ids:
+            return prepared
+        async with self._database.read() as session:
+            known = await store.find_names(session, namespace, sorted(ids))
+        return [
+            replace(item, message_uuid=known[key])
+            if given.message_uuid is None
+            and given.message_id is not None
+            and (key := (item.session, given.message_id, item.written_hash)) in known
+            else item
+            for given, item in zip(new, prepared, strict=True)
+        ]
 
     async def _write(
         self,

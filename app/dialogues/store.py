@@ -137,6 +137,23 @@ async def find_by_uuid(
     return {row.message_uuid: ExistingDialogue(read_dialogue(row), row.written_hash) for row in rows}
 
 
+async def find_names(
+    session: ReadSession, namespace: str, message_ids: Sequence[int]
+) -> dict[tuple[Session, int, int], str]:
+    """The uuids of messages with these ids, by session, id and written hash; of several the oldest's."""
+    rows = await session.execute(
+        text(
+            "SELECT user_id, group_id, qq_message_id, written_hash, message_uuid FROM dialogues"
+            " WHERE qq_message_id = ANY(CAST(:ids AS bigint[])) AND namespace = :namespace ORDER BY id DESC"
+        ),
+        {"ids": list(message_ids), "namespace": namespace},
+    )
+    return {
+        (Session(row.user_id, row.group_id), row.qq_message_id, row.written_hash): row.message_uuid
+        for row in rows
+    }
+
+
 async def find_dialogue(session: ReadSession, namespace: str, dialogue_id: int) -> Dialogue | None:
     row = (
         await session.execute(

@@ -101,6 +101,7 @@ def _without_accents(word: str) -> str:
     return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", word)))
 
 
+@lru_cache(maxsize=_TERMS_CACHED)
 def _stem(word: str) -> str:
     if not _ENGLISH.fullmatch(word):
         return word

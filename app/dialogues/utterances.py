@@ -36,8 +36,7 @@ _ASKS_EN: Final = re.compile(
 # 。。。，是吗？ puts all that came before it in question.
 _TAG_QUESTION: Final = re.compile(
     r"^(?:是吗|是吧|对吗|对吧|没错吧|不是吗|是不是|对不对|没错吧|真的吗|right|correct|isn't it|is that right"
-    r"|yes"
-    r"|(?:你|您)?.{0,3}(?:记得|知道|记住).{0,6})$"
+    r"|yes|(?:你|您)?.{0,3}(?:记得|知道|记住).{0,6})$"
 )
 _SUPPOSES: Final = re.compile(
     r"要是|如果|假如|假设|假使|倘若|若是|万一|的话|就好了|比方说|比如说"
@@ -67,8 +66,7 @@ _OPENING: Final = re.compile(
     r"^(?:嗯+|哦+|噢+|啊+|唉+|哎+|诶|呃+|好(?:的|吧|嘞|滴|哒)|好(?=,)|行吧?(?!李|程)(?=,|\s|$|就|那)"
     r"|ok(?:ay)?\b|对了|另外|(?:还有|最近|现在|目前)(?=我)|其实|不过|但是|但(?=我)"
     r"|所以|因为|然后|而且|顺便(?:说一下|说一句|说下|提一下)?|(?:我)?(?:跟|和|告诉)你(?:说|们)?(?:一下"
-    r"|个事)?(?=我|,|:)|说实话|老实说|(?:你好|您好)(?:呀|啊)?"
-    r"|是这样的?|总之|其次|首先|亲|哈哈+|谢谢|收到"
+    r"|个事)?(?=我|,|:)|说实话|老实说|(?:你好|您好)(?:呀|啊)?|是这样的?|总之|其次|首先|亲|哈哈+|谢谢|收到"
     r"|(?:well|so|oh|hey|hi|hello|by the way|btw|actually|also|and|but|yes|yeah|yep|sure|honestly|fyi|then"
     r"|alright|great|cool|thanks|sorry|hmm+|um+|right|no)\b)[\s,:!]*"
 )

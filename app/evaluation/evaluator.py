@@ -18,19 +18,20 @@ class Evaluator:
 
     Args:
         model: closed by whoever opened it.
-        instructions: the setting EVALUATION_PROMPT, its file read; None: our own.
+        prompt: instructions instead of ours; the turn is appended to them as data. None or blank: ours.
     """
 
-    def __init__(self, model: ChatModel, *, instructions: str | None) -> None:
+    def __init__(self, model: ChatModel, *, prompt: str | None) -> None:
         self._model = model
-        self._instructions = instructions
+        self._instructions = prompt
 
-    async def evaluate(self, turn: Turn) -> int:
+    async def evaluate(self, user_message: str, assistant_message: str) -> int:
         """The score of a turn, 0 to 100.
 
         Raises:
             ProviderError: the model failed, or its answer holds no score that is clear.
         """
+        turn = Turn(user_message, assistant_message)
         answer = await self._model.complete(
             evaluation_messages(turn, instructions=self._instructions), max_tokens=_MAX_TOKENS, temperature=0
         )

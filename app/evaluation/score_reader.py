@@ -31,6 +31,8 @@ _DASHES: Final = str.maketrans("−–—﹣", "----")
 _QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|『[^』\n]*』")
 _MARKUP: Final = re.compile(r"\\boxed|[*`#_$\\{}\[\]【】「」『』\"“”]")
 
+_CONTROL_TOKEN: Final = re.compile(r"<\|[\w ]{1,30}\|>|</?s>")
+
 _CHINESE_DIGITS: Final = {sign: value for value, sign in enumerate("零一二三四五六七八九")}
 _CHINESE_NUMERAL: Final = re.compile(
     r"(?<![零〇一二两三四五六七八九十百千万几第])"
@@ -68,21 +70,24 @@ _VALUE: Final = rf"(?P<value>(?<![\w.¤]){_D}(?![\d¤])|(?<![a-z\d])(?<!.[\d]){_
 _POINTS: Final = r"(?:[ \t]*(?:分(?!钟)|points?|pts|%))?(?![a-z\d])"
 _LABEL: Final = (
     r"(?P<final>最终|最后|综合|总|overall\s+|final\s+|total\s+)?(?:记忆|价值)*"
-    r"(?P<label>评分|打分|得分|分数|分值|(?<=价)值分|(?<![a-z])score|(?<![a-z])rating)"
+    r"(?P<label>评分|打分|得分|分数|分值|(?<=价)值分|(?<![a-z])score|(?<![a-z])rating|"
+    r"重要性|重要度|(?<![a-z])importance)"
 )
 _CONNECTION: Final = (
     r"'?\s*(?:值|结果)?\s*(?::|=|->|=>|\b(?:should|would|will)\s+be\b|\b(?:is|of|at|as)\b|应该?[为是]|定为|[为是])\s*"
     r"(?::\s*)?(?:\b(?:about|around|approximately|an?)\b|大?约)?\s*"
 )
+_OTHER_SCALE_LABELS: Final = {"rating", "importance", "重要性", "重要度"}
 _COUNTED: Final = (
     r"(?![ \t]*[个次条位])(?![ \t]+(?!because|since|as\b|and\b|with|for\b|given|due|based|on\b)[a-z])"
 )
 _LABELLED: Final = re.compile(rf"(?i){_LABEL}{_CONNECTION}{_VALUE}{_POINTS}{_COUNTED}")
 _KNOWN_WORD: Final = (
     r"(?:(?:i|would|will|i'd|i'll|say|give|assign|rate|rated|it|this|that|a|an|the|at|as|is|of|turn|dialogue|"
-    r"dialog|conversation|exchange|memory|value|score|answer|result|final|output|think|about|around|my)(?![a-z])|"
+    r"dialog|conversation|exchange|memory|value|score|answer|result|final|output|think|about|around|my|it's|"
+    r"sure|ok|okay|here|overall)(?![a-z])|"
     r"我|会|给(?!我)|出|打|认为|觉得|判断|应该?|可以?|建议|这|本|此|轮|段|次|个|的|对话|回合|记忆|价值|评估|结果|"
-    r"最终|大?约|定|值|答案|输出|为|是|了)[\s,:]*"
+    r"最终|大?约|定|值|答案|输出|为|是|了|好的?|如下|综合|总体|来看|得|评分?|分[数值]|打分|得分)[\s,:!]*"
 )
 _SENTENCE: Final = re.compile(rf"(?i)(?:[-•]\s+)?(?P<words>{_KNOWN_WORD})*{_VALUE}{_POINTS}[\s.。!]*")
 _BEFORE_REASON: Final = re.compile(
@@ -197,10 +202,12 @@ def _score_of_text(answer: str) -> int | None:
 
 def _readable(answer: str) -> str:
     """Only what the model says itself, in which a number that can not be a score is unreadable."""
-    text = answer.strip()
+    text = _CONTROL_TOKEN.sub("", answer).strip()
     if not _QUOTED.fullmatch(text):
         text = _QUOTED.sub(_without_sentence, text)
-    text = _LONG_NUMBER.sub(_UNREADABLE, _MARKUP.sub("", text))
+    # Runs of blanks are what patterns take long for.
+    text = "\n".join(" ".join(line.split()) for line in _MARKUP.sub("", text).splitlines() if line.strip())
+    text = _LONG_NUMBER.sub(_UNREADABLE, text)
     text = _OWN_SCALE.sub(" ", text).strip(" \t\r\n'(),:;")
     return _NO_SCORE.sub(_UNREADABLE, _CHINESE_NUMERAL.sub(_in_digits, text))
 
@@ -225,7 +232,10 @@ def _in_digits(match: re.Match[str]) -> str:
 
 def _agreed(labelled: list[re.Match[str]]) -> int | None:
     finals = [match for match in labelled if match.group("final")]
-    scores = {_accept(match, small=match.group("label").lower() != "rating") for match in finals or labelled}
+    scores = {
+        _accept(match, small=match.group("label").lower() not in _OTHER_SCALE_LABELS)
+        for match in finals or labelled
+    }
     return scores.pop() if len(scores) == 1 else None
 
 

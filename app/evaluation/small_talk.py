@@ -29,6 +29,7 @@ _CHINESE: Final[dict[SmallTalk, str]] = {
         好 好的 好滴 好哒 好嘞 好咧 好勒 好啊 好吧 好呀 好哦 好喔 好耶 行 行吧 行啊 行的 成 妥 妥了 妥妥的
         可 可以 可以的 没问题 没毛病 没事 没事了 没了 没有了 不用了 不用 不必了 收到 收到了 已收到 已阅 知道
         知道了 我知道了 知了 晓得了 了解 了解了 明白 明白了 我明白了 懂 懂了 我懂了 get到了 嗯 恩 嗯呢 嗯哪
+        嗯呐
         哦 噢 喔 这样 这样啊 这样子啊 原来如此 原来是这样 是的 是 是啊 是呀 是哦 对 对的 对啊 对呀 对头 没错
         确实 的确 说得对 有道理 先这样 就这样 那就好 那好 那行 记住了 我记住了 看到了 我看到了 听到了 遵命
         得令 得嘞 好说 同意 赞同 赞 棒 真棒 太棒了 厉害 牛 不错 挺好 挺好的 很好 太好了 1
@@ -55,8 +56,8 @@ _CHINESE: Final[dict[SmallTalk, str]] = {
     """,
     "interjection": """
         哈 嘿嘿 嘻 呵 嘎 哇 哇塞 哇哦 哇噻 天哪 天啊 我去 卧槽 我靠 我擦 靠 草 艹 唉 哎 诶 欸 呃 额 呜 嘤 啊
-        啊这 呀 咦 哼 切 呸 噗 噗嗤 嘶 嗷 喵 汪 笑死 笑死我了 笑哭 绝了 绝绝子 牛逼 牛批 nb yyds xswl 233
-        2333 23333 66 666 6666 66666 666666 111 1111 11111 111111 啦啦啦 嘟嘟 emo 无语 无语子 服了 我服了 晕
+        啊这 呀 咦 哼 切 呸 噗 噗嗤 嘶 嗷 喵 汪 笑死 笑死我了 笑哭 绝了 绝绝子 牛逼 牛批 nb yyds xswl
+                   啦啦啦 嘟嘟 emo 无语 无语子 服了 我服了 晕
         汗 囧 好家伙 真的假的 不会吧 不是吧 什么鬼 嗯哼 么么哒 抱抱 摸摸头 贴贴
     """,
 }
@@ -96,7 +97,7 @@ _ENGLISH: Final[dict[SmallTalk, str]] = {
         excuse me
     """,
     "interjection": """
-        lol, lmao, rofl, ha, haha, hahaha, hehe, heh, hihi, omg, wow, whoa, oh, oh no, oh well, ah, aha,
+        h, lol, lmao, rofl, ha, haha, hahaha, hehe, heh, hihi, omg, wow, whoa, oh, oh no, oh well, ah, aha,
         oops, ouch, hm, hmm, uh, um, umm, er, eh, meh, ugh, yay, yikes, phew, ooh, aww, aw, wtf, em, emm,
         orz, qaq, qwq, xd, tat, gg, damn, dude, bruh, gosh, my god, oh my god, oh my, jeez
     """,
@@ -118,6 +119,8 @@ _STICKERS: Final = _set_of("""
     转圈 doge 动画表情 表情
 """)
 _CQ_FACE: Final = re.compile(r"\[cq:(?:face|mface|dice|rps|poke),[^\[\]]{0,200}\]")
+# 233 laughs, 666 praises, 111 tests nothing in particular.
+_DIGIT_SLANG: Final = re.compile(r"(?<![\w.+-])(?:23{2,40}|6{2,40}|1{3,40})(?![\w.])")
 _STICKER: Final = re.compile(r"\[([^\[\]]{1,6})\]")
 _EMOJI: Final = regex.compile(r"[\p{Extended_Pictographic}\p{Regional_Indicator}\p{Emoji_Modifier}]")
 _SEPARATORS: Final = regex.compile(r"[^\p{L}\p{N}']+")
@@ -154,7 +157,7 @@ def read_small_talk(text: str) -> SmallTalk | None:
     if len(text) > 50 * _MOST_CHARS:
         return None
     folded = normalize_text("NFKC", text).casefold().replace("’", "'")
-    folded = _CQ_FACE.sub(" ", folded)
+    folded = _DIGIT_SLANG.sub(" 哈 ", _CQ_FACE.sub(" ", folded))
     if any(name not in _STICKERS and name not in _LEXICON for name in _STICKER.findall(folded)):
         return None  # [图片], [语音]: nobody knows what is in it
     folded = _STICKER.sub(lambda match: " " if match[1] in _STICKERS else match[0], folded)

@@ -29,27 +29,27 @@ _SCORES: Final[dict[Reason, int]] = {
 _REPLY_CHARS: Final = 80
 # A short reply that says that something was done, when or where something is, or how something is done.
 _CARRIES: Final = re.compile(
-    r"\d|[一二两三四五六七八九十]+(?:[个块元斤号月楼层次天件页步]|点(?!儿)|条|份)|已经?|(?:帮|为|给"
+    r"\d|[一二两三四五六七八九十]+(?:[个块元斤号月楼层次件页步]|(?<!一)[二两三四五六七八九十]天|点(?!儿)|条"
+    r"|份)|已经?|(?:帮|为|给"
     r"|替)[你您](?:把|查|改|订|定|取|下|设|安排|处理|办|退|换|开|登记|预|申请|更新|保存|记|约|买|发|找)"
     r"|改[成到为]|订好|约好|取消|提醒|设置|安排|下单|记住|记下|记得|保存|周[一二三四五六日天末]|星期|礼拜"
     r"|明天|后天|昨天|下个?月|[上下]周|月底|退款|快递|发货"
     r"|方案|因为|所以|建议|密码|地址|决定|定了|就按|确认|其实|另外|补充|注意|原因|首先|可以用|需要先|答案"
-    r"|http"
-    r"|\b(?:done|i've|i'll|we'll|we've|cancel\w*|booked|scheduled|updated|changed|moved|ordered|saved"
+    r"|http|\b(?:done|i've|i'll|we'll|we've|cancel\w*|booked|scheduled|updated|changed|moved|ordered|saved"
     r"|removed|added|created|deleted|sent|set"
     r"|tomorrow(?!!?$)|monday|tuesday|wednesday|thursday|friday|saturday|sunday|because|steps?|first|should"
     r"|recommend|code|password|note that|remember)\b"
 )
 # What a reply says that says nothing else.
 _POLITE: Final = re.compile(
-    r"怎么[啦了]|^有的|有什么|有需要|随时|帮[到助您你忙]|问题|[聊谈]|叫我|找我|祝|愉快|开心|高兴|加油|客气|不谢|请讲|请说"
-    r"|好梦|[早晚]安|[早晚上中下]+[午上]?好"
+    r"怎么[啦了]|^有的|有什么|有需要|随时|帮[到助您你忙]|问题|[聊谈]|叫我|找我|祝|愉快|开心|高兴|加油|客气"
+    r"|不谢|请讲|请说|好梦|[早晚]安|[早晚上中下]+[午上]?好"
     r"|应该的|在[的呢]|[你您]好|欢迎|下次见|再见|嘿|哈|正常|随手|那就好|服务|灰心|厉害|不辛苦|乐意|荣幸|效劳"
-    r"|慢慢来|放心"
+    r"|慢慢来|放心|好笑|笑"
     r"|\b(?:help|let me know|anything|happy|glad|welcome|pleasure|problem|great|nice|have a|sleep|see you"
     r"|hello|hi"
-    r"|hey|good|morning|perfect|anytime|i'm here|loud and clear|received|i know|enjoy|take care|no worries"
-    r"|cheers)\b"
+    r"|hey|good|morning|perfect|anytime|i'm here|loud and clear|your message|random|received|i know|enjoy"
+    r"|take care|no worries|cheers)\b"
 )
 _LETTER: Final = re.compile(r"[^\W_]")
 

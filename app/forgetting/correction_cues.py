@@ -8,17 +8,22 @@ from typing import Final
 
 # Somebody else is corrected: the assistant, a third person, a text.
 FOR_OTHERS: Final = re.compile(
-    r"你.{0,4}(?:[说记算搞弄写答讲看想念认][错反]|理解错|不对|有误|误会)|你(?:刚才|刚刚|上面)?.{0,2}(?:写|说"
-    r"|给|算|列|讲|答)的|我问的是|我没说|我哪有|我哪里"
+    r"你.{0,12}(?:[说记算搞弄写答讲看想念认][错反](?:了|啦|的|吧|$)|理解错|不对|有误|误会)|你(?:刚才|刚刚"
+    r"|上面)?.{0,2}(?:写|说"
+    r"|给|算|列|讲|答)的|帮我(?:把|改|换)|把(?:这|文章|文中|上面)|我问的是|我没说|我哪有|我哪里"
     r"|(?:老师|老板|医生|客服|同事|朋友|他们?|她们?|书上|新闻|网上).{0,4}[说记算搞弄写讲看]错"
     r"|^.{1,6}(?:说|讲|告诉我)(?:他|她)"
     r"|\byou(?:'re| are) (?:wrong|mistaken)\b|\byou (?:misunderstood|got it wrong|misread|said)\b"
-    r"|\bthat's not what i\b|\bi asked\b"
-    r"|\bcorrect me if\b|\byour (?:answer|code|reply)\b"
+    r"|\bthat's not what i\b|\bi asked\b|\bcorrect me if\b|\byour (?:answer|code|reply)\b"
 )
 THIRD_PERSON: Final = re.compile(
     r"^(?:他|她|它|人家|听说|有人|隔壁)|^(?:he|she|his|her|their)\b|^they (?!rescheduled|moved|changed"
     r"|postponed|cancel)"
+)
+# What is only wished or planned has not happened.
+UNSETTLED: Final = re.compile(
+    r"^(?:我|我们)?(?:.{0,2})(?:想|打算|准备|考虑|正在|希望)(?:要|着|去)?(?:换|改|搬|辞|转|跳)|\b(?:want"
+    r"|plan|hope|thinking|would like|going) (?:to|of|about) "
 )
 # What is added stands beside what was said.
 ADDITION: Final = re.compile(
@@ -28,24 +33,26 @@ ADDITION: Final = re.compile(
 
 # 说错了, correction: the speaker takes back what he has just said.
 SLIP: Final = re.compile(
-    r"(?<!没)(?<!没有)[说打写记搞弄发填报讲]错(?:了|字)|口误|笔误|更正|纠正一下|订正|说反了|记混了|手误"
+    r"(?<!没)(?<!没有)[说打写记搞弄发填报讲输选]错(?:了|字)|口误|笔误|更正|纠正一下|订正|说反了|记混了|手误"
     r"|^(?:不对)+[,!]|^不[,!]|^(?:不对不对|不是不是)"
-    r"|\bmisspoke\b|\btypo\b|^correction\b|\bscratch that\b|\bi was wrong\b|\bmy mistake\b|^wait,? no\b"
-    r"|^no,? wait\b|\bi meant\b"
+    r"|\bmisspoke\b|\btypo\b|(?:^|[,.!] ?)correction\b|\bscratch that\b|\bi was wrong\b|\bmy mistake\b"
+    r"|^wait,? no\b|^no,? wait\b|\bi meant\b"
     r"|\bi misremembered\b|\bi mistyped\b|\bstrike that\b|\bi made a mistake\b"
 )
 # 那是以前的, 改成, no longer: things have changed since.
 CHANGE: Final = re.compile(
     r"那是(?:以前|之前|过去|原来|老黄历)|(?:以前|之前|上次|原来)(?:说的?|那个|的).{0,12}(?:不算|作废|过时"
     r"|不对|错|改|取消)|不算数?了|作废|改成|改为|改到|改在|改叫|改名"
-    r"|改期|改签|改用|改[上喝吃坐住开走]|换[成到了]|换号|换车|换工作|搬家|搬[到去进]|跳槽|转到|转专业|转行"
-    r"|转岗|迁移到|迁到|升级[到为成]|推迟到|提前到|延期到|延到|已经换|有变|变[成为]"
-    r"|变更|(?:时间|地点|地址|信息|计划)更新|^更新一?下?:|更改|调整[到为成]|(?:我|我们).{0,3}现在(?!感觉"
-    r"|觉得|知道|明白|懂).{1,20}了"
+    r"|改期|改签|改用|改[上喝吃坐住开走]|换人|换[成到了]|换号|换车|换工作|搬家|搬[到去进]|跳槽|转到|转专业"
+    r"|转行|转岗|迁移到|迁到|升级[到为成]|推迟到|提前到|延期到|延到|已经换|有变|变[成为]"
+    r"|变更|[改变涨降升]了|涨到|降到|(?:时间|地点|地址|信息|计划)更新|^更新一?下?:|更改|调整[到为成]|(?:我"
+    r"|我们).{0,3}现在(?!感觉|觉得|知道|明白|懂).{1,20}了"
     r"|\bmoved\b|\bchanged\b|\bswitched\b|\brescheduled\b|\bpostponed\b|\bno longer\b|\bany ?more\b"
     r"|\binstead\b|\bupgraded\b|\btransferred\b|\bmigrated\b"
     r"|\brenamed\b|\bis now\b|\bare now\b|\bi'm now\b|\bnow (?:called|based)\b|\b(?:i|we) now\b|\bupdate:"
-    r"|\bactually\b.{1,60}\bnow\b|^actually,? (?:my|our|it's|the|i live|i work)\b"
+    r"|\bnow(?:,? not\b|[.!]?$)"
+    r"|\bextended\b|\bpushed (?:back|to)\b|\bgot (?:moved|bumped|delayed)\b|\bwent (?:up|down)\b"
+    r"|\bincreased\b|\bdecreased\b|\bactually\b.{1,60}\bnow\b|^actually,? (?:my|our|it's|the|i live|i work)\b"
 )
 
 _END: Final = r"(?=$|[,。!;.])"
@@ -55,7 +62,7 @@ _VERBS_ZH: Final = (
 # (retracted, replacement); 不是A，是B and its kin.
 PAIRS: Final = (
     re.compile(
-        rf"不(?:是|叫|在|用|选|要|去)(?P<retracted>[^,。!?;]{{1,24}}?)了?(?:[,;]?\s?"
+        rf"不(?:是|叫|在|用(?!谢|客气|了)|选|要|去)(?P<retracted>[^,。!?;]{{1,24}}?)了?(?:[,;]?\s?"
         rf"|[,;][^,。!?;不]{{0,8}}?)(?:而是|改[成为到]|换成|是|叫|在|用|选|要"
         rf"|去)(?P<replacement>[^,。!?;]{{1,40}}?)了?{_END}"
     ),
@@ -69,10 +76,6 @@ PAIRS: Final = (
         r"|转)[成为到](?P<replacement>[^,。!?;]{1,30}?)了?" + _END
     ),
     re.compile(
-        r"(?:把|将)(?P<retracted>[^,。!?;]{1,20}?)(?:改|换|调整"
-        r"|变)[成为到](?P<replacement>[^,。!?;]{1,30}?)(?:了|吧)?" + _END
-    ),
-    re.compile(
         r"\bnot (?:on |in |at |the |a |an |for |called )?(?P<retracted>[^,.;!?]{1,40}?),? (?:but|it's|it is"
         r"|i'm|we're|they're)\b(?P<replacement>[^,;!?]{1,60})"
     ),
@@ -80,11 +83,17 @@ PAIRS: Final = (
         r"(?:is|are|'s|on|at|in|to|now),? (?P<replacement>[^,;!?]{1,40}), not (?:on |in |at |the |a |an "
         r"|for )?(?P<retracted>[^,;!?]{1,40}?)" + _END
     ),
-    re.compile(r"\bfrom (?P<retracted>[^,;!?]{1,30}?) to (?P<replacement>[^,;!?]{1,40}?)" + _END),
+    re.compile(
+        r"\b(?:moved|changed|switched|migrated|postponed|transferred|renamed"
+        r"|relocated)\b.{0,20} from (?P<retracted>[^,;!?]{1,30}?) to (?P<replacement>[^,;!?]{1,40}?)" + _END
+    ),
     re.compile(r"(?P<replacement>[^,;!?]{1,60}?) instead of (?P<retracted>[^,;!?]{1,40}?)" + _END),
 )
 # What is no longer so; `verb` says how it was.
 ENDED: Final = (
+    re.compile(
+        rf"(?P<verb>)(?:把|将)(?P<retracted>[^,。!?;]{{1,12}}?)(?:卖|扔|退|送人|注销|停|删|戒)了{_END}"
+    ),
     re.compile(
         r"(?<!是)(?:别"
         rf"|不)(?:再)?(?P<verb>{_VERBS_ZH})(?:我)?(?P<retracted>[^,。!?;\s]{{1,16}}?)(?:这[里边儿]"
@@ -100,13 +109,13 @@ ENDED: Final = (
         r"|called |an? |the |[a-z]+ing (?:in |at |for )?)?(?P<retracted>[^,;!?]{1,40}?)" + _END
     ),
     re.compile(
-        r"\b(?:not|n't|never) (?P<verb>use |live in |live at |work (?:at|for|in) |have |eat |drink |like "
+        r"(?:\bnot|n't|\bnever) (?P<verb>use |live in |live at |work (?:at|for|in) |have |eat |drink |like "
         r"|take |go to |play |drive |need |want |in |at |on |an? |the )?(?:the |my "
         r"|a )?(?P<retracted>[^,;!?]{1,40}?) any ?more\b"
     ),
     re.compile(
-        r"\b(?:not|isn't|aren't) (?P<verb>on |in |at |the |an? )?(?P<retracted>[^,;!?]{1,40}?)(?=, (?:it's"
-        r"|i'm|we're|they're|he's|she's|my|the) )"
+        r"(?:\bnot|\bisn't|\baren't) (?P<verb>on |in |at |the "
+        r"|an? )?(?P<retracted>[^,;!?]{1,40}?)(?=, (?:it's|i'm|we're|they're|he's|she's|my|the) )"
     ),
 )
 # 现在住在上海, 改成周四: what holds from now on.

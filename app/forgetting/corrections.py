@@ -21,15 +21,20 @@ from app.forgetting.correction_cues import (
     REPLACEMENT,
     SLIP,
     THIRD_PERSON,
+    UNSETTLED,
 )
-from app.forgetting.topics import Topic, content_terms, read_topic
+from app.forgetting.topics import Topic, content_terms, names_head, read_topic
 
 # A correction is short; what is longer tells a story, with other people's corrections in it.
 _MOST_CHARS: Final = 200
+_BRIEF_CHARS: Final = 40
+_SIMILARITY_WEIGHT: Final = 0.6
+_SAME: Final = 0.5
 _CERTAIN: Final = 2.0
 # A slip that names nothing but the right value is about what was said just before.
 _SLIP_REACH: Final = 2
 _FIRST_PERSON: Final = re.compile(r"我|\bmy\b")
+_PAST: Final = re.compile("那是(?:以前|之前|过去|原来)|(?:以前|之前|上次)说")
 _POINTERS: Final = frozenset({"那个", "这个", "那", "这", "它", "那些", "这些", "it", "that", "this"})
 _WITHOUT_VERB: Final = frozenset({"", "是", "叫", "在", "in", "at", "on", "a", "an", "the", "be"})
 
@@ -39,17 +44,23 @@ class Correction:
     """A message that takes something back.
 
     Attributes:
-        retracted: what no longer holds, in its words (folded).
+        words: all of it, folded.
+        retracted: what no longer holds, in its words.
         verb: how it did: 住, use; empty where only the value is named.
         replacement: what holds instead.
-        is_slip: whether it was wrong from the start, not overtaken by events.
+        is_slip: whether it says that it was wrong from the start: 说错了.
+        is_change: whether it says that things have changed since: 改成, no longer.
+        of_another: whether it is about a person it does not name: she, 他.
         topic: what the message is about.
     """
 
+    words: str
     retracted: str | None
     verb: str
     replacement: str | None
     is_slip: bool
+    is_change: bool
+    of_another: bool
     topic: Topic
 
 
@@ -62,13 +73,30 @@ def read_correction(content: str) -> Correction | None:
         return None
     folded = fold(content).strip()
     topic = read_topic(folded)
-    if not _speaks_for_itself(folded, topic):
+    if not _asserts(folded):
         return None
     is_slip = SLIP.search(folded) is not None
     retracted, verb, replacement = _read_parts(folded)
-    if not is_slip and retracted is None and not CHANGE.search(folded):
+    is_change = CHANGE.search(folded) is not None
+    if retracted is None and not is_slip and not is_change:
         return None
-    return Correction(retracted, verb, replacement, is_slip=is_slip, topic=topic)
+    of_another = (
+        not topic.persons
+        and THIRD_PERSON.match(strip_opening(folded)) is not None
+        and _FIRST_PERSON.search(folded) is None
+    )
+    if of_another and retracted is None:
+        return None
+    return Correction(
+        words=folded,
+        retracted=retracted,
+        verb=verb,
+        replacement=replacement,
+        is_slip=is_slip,
+        is_change=is_change or bool(verb),
+        of_another=of_another,
+        topic=topic,
+    )
 
 
 def find_corrected(
@@ -85,37 +113,27 @@ def find_corrected(
     correction = read_correction(correction_message)
     if correction is None:
         return None
-    scaled = _scale(similarities)
-    scores = [
-        evidence + 0.4 * similarity if evidence >= _CERTAIN else 0.0
-        for evidence, similarity in zip(
-            (
-                _evidence(correction, text, distance=len(earlier) - place)
-                for place, text in enumerate(earlier)
-            ),
-            scaled,
-            strict=True,
-        )
-    ]
-    best = max(range(len(scores)), key=lambda place: (round(scores[place]), place), default=None)
-    return best if best is not None and scores[best] > 0 else None
+    scores = {
+        place: evidence + _SIMILARITY_WEIGHT * similarity
+        for place, (text, similarity) in enumerate(zip(earlier, _scale(similarities), strict=True))
+        if (evidence := _evidence(correction, text, distance=len(earlier) - place)) >= _CERTAIN
+    }
+    if not scores:
+        return None
+    best = max(scores.values())
+    # Of several that say the same thing differently the newest is what held until now.
+    return max(place for place, score in scores.items() if score >= best - _SAME)
 
 
-def _speaks_for_itself(folded: str, topic: Topic) -> bool:
-    """Whether a message asserts something of the speaker's own, in place of something and not beside it."""
+def _asserts(folded: str) -> bool:
+    """Whether a message asserts something of its own, in place of something and not beside it."""
     clauses = read_clauses(folded)
-    about_others = (
-        not topic.persons
-        and THIRD_PERSON.match(strip_opening(folded)) is not None
-        and _FIRST_PERSON.search(folded) is None
-    )
     return not (
         "?" in folded
         or is_task(folded)
         or FOR_OTHERS.search(folded)
-        or about_others
         or not any(clause.asserted for clause in clauses)
-        or any(ADDITION.search(clause.text) for clause in clauses)
+        or any(ADDITION.search(clause.text) or UNSETTLED.search(clause.text) for clause in clauses)
     )
 
 
@@ -144,36 +162,55 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
         distance: how many messages ago it was said, from 1.
     """
     folded = fold(text)
-    if is_task(folded) or is_question(folded) or "?" in folded:
+    # To mark what is long would hide all else that it says.
+    if len(text) > _MOST_CHARS or is_task(folded) or is_question(folded) or "?" in folded:
         return 0.0
     mine, theirs = correction.topic, read_topic(folded)
-    if mine.persons and not mine.persons & theirs.persons:
+    if (mine.persons and not mine.persons & theirs.persons) or (correction.of_another and not theirs.persons):
         return 0.0
+    named = _names_its_subject(mine, folded, theirs)
+    if mine.heads and not named:
+        return 0.0
+    same_matter = named or bool(mine.matters & theirs.matters)
+    terms = mine.terms & theirs.terms
+    weight = 0.4 * min(3, len(mine.matters & theirs.matters) + len(terms) + named)
     if correction.retracted:
-        return _retraction(correction, folded, theirs)
-    kinds, same_kind = set(mine.values), bool(set(mine.values) & set(theirs.values))
-    differs = same_kind or not kinds
-    if theirs.persons - mine.persons or not differs or _says_the_same(correction, folded, theirs):
-        return 0.0
-    shared = len(mine.matters & theirs.matters) + len(mine.terms & theirs.terms)
+        apart = terms - content_terms(correction.retracted)
+        # 这不是北京，是上海 may be said of a picture.
+        placed = correction.is_slip or correction.is_change or same_matter or apart or distance <= _SLIP_REACH
+        return 3.0 + weight if placed and _retracts(correction, folded, theirs) else 0.0
+    same_kind = bool(set(mine.values) & set(theirs.values))
     bare = correction.is_slip and not mine.matters and len(mine.terms) <= 1 and distance <= _SLIP_REACH
-    if shared:
-        return 2.0 + 0.5 * same_kind + 0.4 * min(3, shared)
-    return 2.0 if bare and same_kind else 0.0
-
-
-def _retraction(correction: Correction, folded: str, theirs: Topic) -> float:
-    mine = correction.topic
-    if not _contains(folded, correction.retracted or ""):
+    # In a long message a word in common says little.
+    worded = len(correction.words) <= _BRIEF_CHARS and (
+        len(terms) > 1 or (terms and (same_kind or _PAST.search(correction.words)))
+    )
+    if (
+        theirs.persons - mine.persons
+        or (mine.values and not same_kind)
+        or not (same_matter or worded or (bare and same_kind))
+        or _says_the_same(correction, folded, theirs)
+    ):
         return 0.0
-    shared_matters = mine.matters & theirs.matters
-    verb = correction.verb
-    if not shared_matters and not (verb and verb[:1] in folded):
-        elsewhere = mine.matters and not mine.persons
-        if elsewhere or verb.split(" ")[0] not in _WITHOUT_VERB:
-            return 0.0
-    outside = (mine.terms & theirs.terms) - content_terms(correction.retracted or "")
-    return 3.0 + 0.4 * min(3, len(outside) + len(shared_matters))
+    return 2.0 + 0.5 * same_kind + weight
+
+
+def _names_its_subject(mine: Topic, folded: str, theirs: Topic) -> bool:
+    """Whether an earlier message names the thing that this one is about, in its words or in others."""
+    return bool(mine.persons & theirs.persons) or any(
+        names_head(head, folded) or read_topic(head).matters & theirs.matters for head in mine.heads
+    )
+
+
+def _retracts(correction: Correction, folded: str, theirs: Topic) -> bool:
+    """Whether what is taken back stands in an earlier message, said of the same matter."""
+    mine, verb = correction.topic, correction.verb
+    retracted = correction.retracted or ""
+    if not _contains(folded, retracted) or (len(retracted) == 1 and verb in _WITHOUT_VERB):
+        return False
+    if mine.matters & theirs.matters or (verb and verb[:1] in folded):
+        return True
+    return verb.split(" ")[0] in _WITHOUT_VERB and (not mine.matters or bool(mine.persons))
 
 
 def _contains(folded: str, part: str) -> bool:

@@ -15,6 +15,7 @@ _LONE_SIGN_WEIGHT: Final = 0.15
 _HALF_STOP_WEIGHT: Final = 0.5
 _PART_WEIGHT: Final = 0.5
 _STOP_WEIGHT: Final = 0.1
+_PAIR: Final = 2
 
 
 def query_terms(text: str) -> dict[str, float]:
@@ -37,11 +38,16 @@ def query_terms(text: str) -> dict[str, float]:
     return {term: kept[term] for term in best}
 
 
+def is_telling(term: str) -> bool:
+    """Whether a term is a code, a number or a word of a spaced script: rarer than a pair of Chinese signs."""
+    return _commonness(term) < _PAIR
+
+
 def _commonness(term: str) -> int:
     """What a query with too many terms keeps: codes and numbers first, then words, then pairs of signs."""
     if any(map(str.isdigit, term)):
         return 0
-    return 1 if term.isascii() else 2
+    return 1 if term.isascii() else _PAIR
 
 
 def _run_weights(run: str) -> dict[str, float]:
@@ -78,9 +84,8 @@ class TermHits(NamedTuple):
 def find_hits(query: Mapping[str, float], terms: Sequence[str]) -> TermHits:
     """Returns the hits of a query in a document that is given as its terms."""
     counts: dict[str, int] = {}
-    for term in terms:
-        if term in query:
-            counts[term] = counts.get(term, 0) + 1
+    for term in [term for term in terms if term in query]:
+        counts[term] = counts.get(term, 0) + 1
     return TermHits(len(terms), counts)
 
 
@@ -112,7 +117,7 @@ class Bm25:
         """
         frequencies = Counter(term for document in documents for term in document.counts)
         total = max(total_documents or 0, len(documents))
-        self._mean_length = sum(one.length for one in documents) / len(documents) if documents else 1.0
+        self._mean_length = sum(one.length for one in documents) / max(1, len(documents))
         self._k1 = k1
         self._b = b
         self._worth = {

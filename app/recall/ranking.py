@@ -2,7 +2,7 @@
 
     fused     = 1/2 vector + 1/2 lexical        each rescaled over the candidates
     own       = fused + time boost
-    score     = own + smoothing x max(own of the message before, own of the message after)
+    score     = own + smoothing x max(own of the message before, own of the message after)   (hybrid only)
     relevance = score x decay, brought to [0, 1]
 
 Source of the parts and their weights: docs/retrieval.md, measured on conversations with labelled evidence.
@@ -11,7 +11,6 @@ Source of the parts and their weights: docs/retrieval.md, measured on conversati
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 
 from app.dialogues.records import Dialogue
 from app.recall.lexical import Bm25, TermHits
@@ -22,7 +21,6 @@ SMOOTHING = 0.3
 TIME_BOOST = 0.5
 # Cosines of one model lie close together; a span smaller than this says that nothing stands out.
 _SMALLEST_SPAN = 0.04
-_NOBODY: Mapping[int, Collection[int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,12 @@ class Own:
     boost: float
     total: float
     decay: float
+
+    @property
+    def similarity(self) -> float | None:
+        """Cosine clamped to [0, 1]; None where the message has no vector to compare."""
+        similarity = self.candidate.similarity
+        return None if similarity is None else min(1.0, max(0.0, similarity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,7 @@ class Ranked:
     @property
     def similarity(self) -> float | None:
         """Cosine clamped to [0, 1]; None where the message has no vector to compare."""
-        similarity = self.own.candidate.similarity
-        return None if similarity is None else min(1.0, max(0.0, similarity))
+        return self.own.similarity
 
     def explain(self) -> Explanation:
         """How the relevance came about."""
@@ -107,30 +110,48 @@ class Ranker:
         self._highest_bm25 = max(scores, default=0.0)
         boosted = any(self._is_preferred(one.dialogue) for one in candidates)
         self._boost = TIME_BOOST if boosted else 0.0
-        self._highest = (1 + self._boost) * (1 + SMOOTHING)
+        self._highest = (1 + self._boost) * (1 + SMOOTHING if mode == "hybrid" else 1)
         self._own = {
             one.dialogue.id: self._measure(one, score) for one, score in zip(candidates, scores, strict=True)
         }
 
+    def best(self, count: int, *, may_be: Callable[[Own], bool]) -> list[Dialogue]:
+        """The candidates that are worth most by themselves, of equal ones the newer.
+
+        Args:
+            count: how many at most.
+            may_be: which of them count.
+        """
+        fit = [own for own in self._own.values() if may_be(own)]
+        fit.sort(key=_own_order, reverse=True)
+        return [own.candidate.dialogue for own in fit[:count]]
+
     def rank(
-        self, more: Sequence[Candidate] = (), *, beside: Mapping[int, Collection[int]] = _NOBODY
+        self,
+        more: Sequence[Candidate],
+        *,
+        beside: Mapping[int, Collection[int]],
+        may_be: Callable[[Own], bool],
     ) -> list[Ranked]:
-        """All candidates, best first; of two equally relevant ones the newer.
+        """All candidates that count, best first; of two equally relevant ones the newer.
 
         Args:
             more: candidates beside the first ones; one that is among these already is not taken again.
             beside: which messages (by id) stand right before and after each in its conversation.
+            may_be: which of them count; the others still lend their neighbours what they are worth.
         """
         for one in more:
             if one.dialogue.id not in self._own:
                 score = self._bm25.score(self._hits_of(one.dialogue))
                 self._own[one.dialogue.id] = self._measure(one, score)
-        ranked = [self._finish(own, beside.get(key, ())) for key, own in self._own.items()]
-        ranked.sort(key=lambda one: (one.relevance, one.dialogue.created_at, one.dialogue.id), reverse=True)
+        ranked = [self._finish(own, beside.get(key, ())) for key, own in self._own.items() if may_be(own)]
+        ranked.sort(key=_ranked_order, reverse=True)
         return ranked
 
     def _finish(self, own: Own, beside: Collection[int]) -> Ranked:
-        near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
+        near = 0.0
+        if self._mode == "hybrid":
+            near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
         smoothed = SMOOTHING * near
         return Ranked(own, smoothed, min(1.0, (own.total + smoothed) / self._highest * own.decay))
 
@@ -157,3 +178,13 @@ class Ranker:
             return False
         since, until = self._preferred
         return since <= dialogue.created_at < until
+
+
+def _own_order(own: Own) -> tuple[float, datetime, int]:
+    dialogue = own.candidate.dialogue
+    return own.total * own.decay, dialogue.created_at, dialogue.id
+
+
+def _ranked_order(one: Ranked) -> tuple[float, datetime, int]:
+    dialogue = one.own.candidate.dialogue
+    return one.relevance, dialogue.created_at, dialogue.id

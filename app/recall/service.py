@@ -21,10 +21,10 @@ from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.decay import decay, resists_decay
-from app.recall.lexical import TermHits, find_hits, query_terms
+from app.recall.lexical import TermHits, find_hits, is_telling, query_terms
 from app.recall.lines import memory_block
 from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
-from app.recall.ranking import Ranked, Ranker
+from app.recall.ranking import Own, Ranked, Ranker
 from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchResult
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
@@ -37,10 +37,13 @@ log = get_logger(__name__)
 _QUERY_PATIENCE_S = 5.0
 _PENDING_PATIENCE_S = 1.5
 _PENDING_AT_ONCE = 64
-_CANDIDATES = 200
+_CANDIDATES = 100
+# What a message says is said by then; a pasted book must not hold up everybody's searches.
+_SCORED_CHARS = 4_000
 # Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
 _LOOK_AROUND = 20
 _SECONDS_A_DAY = 86_400
+_NO_HITS = TermHits(0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +190,9 @@ class RecallService:
             hits_of=partial(_hits, terms),
             decay_of=partial(self._decay, query),
         )
+        may_be = partial(_may_be_anchor, query)
         # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
-        may_be = [one.dialogue for one in ranker.rank() if _may_be_anchor(one, query)]
-        hits = may_be[: max(_LOOK_AROUND, query.top_n)]
+        hits = ranker.best(max(_LOOK_AROUND, query.top_n), may_be=may_be)
         radius = query.window_size + 1
         if self._is_whole_conversation(found, query, probe):
             hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
@@ -199,9 +202,8 @@ class RecallService:
                     session, namespace, query, probe, hits=hits, radius=radius
                 )
         around = [one for hood in hoods for one in hood.around]
-        ranked = ranker.rank(around, beside=adjacent(hoods))
         return _Found(
-            [one for one in ranked if _may_be_anchor(one, query)],
+            ranker.rank(around, beside=adjacent(hoods), may_be=may_be),
             windows(hoods, window_size=query.window_size, without=query.excludes),
         )
 
@@ -299,21 +301,32 @@ def _by_words(query: SearchQuery) -> SearchQuery:
 
 
 def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Probe:
-    return Probe(vector, model_id, signature(terms) if terms else None, len(terms))
+    telling = [term for term in terms if is_telling(term)]
+    return Probe(
+        vector=vector,
+        model_id=model_id,
+        signature=signature(terms) if terms else None,
+        telling=signature(telling) if 0 < len(telling) < len(terms) else None,
+        term_count=len(terms),
+    )
 
 
-def _may_be_anchor(one: Ranked, query: SearchQuery) -> bool:
-    if not one.own.candidate.eligible or query.excludes(one.dialogue):
+def _may_be_anchor(query: SearchQuery, one: Own) -> bool:
+    candidate = one.candidate
+    if not candidate.eligible or query.excludes(candidate.dialogue):
         return False
     if query.mode == "keyword":
-        return one.own.bm25 > 0
+        return one.bm25 > 0
     if query.mode == "vector":
         return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
     if query.min_similarity is None:
         return True
     # What has no vector yet cannot be measured; its words speak for it.
-    return one.own.bm25 > 0 if one.similarity is None else one.similarity >= query.min_similarity
+    return one.bm25 > 0 if candidate.similarity is None else candidate.similarity >= query.min_similarity
 
 
 def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
-    return find_hits(terms, document_terms(indexed_text(dialogue.content, dialogue.sender_name)))
+    if not terms:
+        return _NO_HITS
+    text = indexed_text(dialogue.content[:_SCORED_CHARS], dialogue.sender_name)
+    return find_hits(terms, document_terms(text))

@@ -20,6 +20,10 @@ from app.recall.neighbourhoods import in_order
 from app.recall.records import Candidate, Neighbourhood, SearchQuery
 
 VECTORLESS_AT_MOST = 256
+# So many nearest by their bits hold the ten nearest by their vectors: docs/decisions/0002.
+_FIRST_STAGE = 200
+# One code outweighs the pairs that everybody's questions share.
+_TELLING_WEIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,15 @@ class Probe:
         vector: the query's, shape (dimensions,); None: no vector side.
         model_id: whose vectors it may be compared with.
         signature: bits of the query's terms, 64 bytes; None: no lexical side.
-        term_count: how many bits those are.
+        telling: bits of those terms that are rare by nature, counted several times; None where there are
+            none, or no others.
+        term_count: how many terms `signature` stands for.
     """
 
     vector: Vector | None
     model_id: int
     signature: bytes | None
+    telling: bytes | None
     term_count: int
 
 
@@ -102,19 +109,15 @@ async def find_candidates(
     sides = []
     if probe.vector is not None:
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
-        # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
-        nearest = (
-            " ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
-            " created_at DESC LIMIT :limit"
-        )
-        sides.append(
-            f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id{nearest}"
-        )
+        values["first_stage"] = max(_FIRST_STAGE, limit * 2)
+        sides.append(_nearest(f"{searchable} AND embedding_model_id = :model_id"))
         if preferred is not None:
             values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
             sides.append(
-                f"SELECT id FROM dialogues WHERE {searchable} AND embedding_model_id = :model_id"
-                f" AND created_at >= :preferred_since AND created_at < :preferred_until{nearest}"
+                _nearest(
+                    f"{searchable} AND embedding_model_id = :model_id"
+                    " AND created_at >= :preferred_since AND created_at < :preferred_until"
+                )
             )
     newest = "created_at DESC"
     if probe.signature is not None:
@@ -123,6 +126,9 @@ async def find_candidates(
         matches = (
             "bit_count(terms & CAST(:signature AS bit(512))) * 512 - term_bits * CAST(:term_count AS bigint)"
         )
+        if probe.telling is not None:
+            values["telling"] = BitString.frombytes(probe.telling)
+            matches += f" + bit_count(terms & CAST(:telling AS bit(512))) * {512 * _TELLING_WEIGHT}"
         sides.append(
             f"SELECT id FROM dialogues WHERE {searchable} ORDER BY {matches} DESC, {newest} LIMIT :limit"
         )
@@ -222,6 +228,17 @@ async def read_messages(
         {"ids": list(dialogue_ids), "namespace": namespace, "now": now},
     )
     return [read_dialogue(row) for row in rows]
+
+
+def _nearest(where: str) -> str:
+    """The nearest by their bits, of which the nearest by their vectors."""
+    # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
+    return (
+        "SELECT d.id FROM (SELECT id FROM dialogues"
+        f" WHERE {where} ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
+        " created_at DESC LIMIT :first_stage) near JOIN dialogues d USING (id)"
+        " ORDER BY d.embedding <=> CAST(:vector AS halfvec), d.created_at DESC LIMIT :limit"
+    )
 
 
 def _similarity(probe: Probe) -> str:

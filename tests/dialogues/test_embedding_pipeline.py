@@ -274,3 +274,14 @@ async def test_what_no_provider_was_asked_about_yet_survives_a_restart(
     provided.provider.control()
     async with serve(**provided.settings) as live:
         await all_are(live, ids)
+
+
+async def test_a_message_that_was_tried_without_end_is_tried_again(
+    serve: LiveFactory, provided: Provided, postgres: EmbeddedPostgres
+) -> None:
+    async with serve(**provided.settings) as live:
+        provided.provider.control(fail=[BROKEN | {"times": None}])
+        ids = await ids_of(live, 3)
+        await fetch(postgres, provided.database, "UPDATE embedding_jobs SET attempts = 32767")
+        provided.provider.control()
+        await all_are(live, ids)

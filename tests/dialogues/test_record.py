@@ -34,6 +34,8 @@ async def test_what_makes_a_message_the_same_is_what_the_contract_says(live_serv
         ({"message_uuid": "大写"}, {"message_uuid": "大写 "}, 201),
         ({"message_id": -2147482433}, {"message_id": "-2147482433"}, 200),
         ({"message_id": 2, "score": 5}, {"message_id": 2, "score": 80}, 200),
+        ({"message_uuid": "k", "message_id": 9}, {"message_id": 9}, 200),
+        ({"message_uuid": "l", "message_id": 10}, {"message_id": 10, "group_id": 1}, 201),
         ({"message_id": 3}, {"message_id": 3, "content": "另一条"}, 201),
         ({"message_id": 4}, {"message_id": 4, "role": "assistant"}, 201),
         ({"message_id": 5}, {"message_id": 5, "user_id": 11}, 201),

@@ -34,12 +34,12 @@ async def model(chat_provider: ChatProvider) -> AsyncIterator[ChatModel]:
 
 @pytest.fixture
 def evaluator(model: ChatModel) -> Evaluator:
-    return Evaluator(model, instructions=None)
+    return Evaluator(model, prompt=None)
 
 
 async def test_a_turn_gets_its_score(chat_provider: ChatProvider, evaluator: Evaluator) -> None:
-    assert await evaluator.evaluate(FACT) == 93
-    assert await evaluator.evaluate(GREETING) == 5
+    assert await evaluator.evaluate(*FACT) == 93
+    assert await evaluator.evaluate(*GREETING) == 5
     body = chat_provider.requests()["bodies"][0]
     assert body["temperature"] == 0
     assert body["max_tokens"] > 1000
@@ -55,7 +55,7 @@ async def test_a_score_is_read_however_it_is_said(
     chat_provider: ChatProvider, evaluator: Evaluator, rule: dict[str, object]
 ) -> None:
     chat_provider.control(rule)
-    assert await evaluator.evaluate(FACT) == 85
+    assert await evaluator.evaluate(*FACT) == 85
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ async def test_no_clear_score_is_an_error_that_repeats_nothing(
 ) -> None:
     chat_provider.control(rule)
     with pytest.raises(ProviderError) as caught:
-        await evaluator.evaluate(FACT)
+        await evaluator.evaluate(*FACT)
     assert "秘密" not in str(caught.value)
 
 
 async def test_a_provider_that_fails_is_said_so(chat_provider: ChatProvider, evaluator: Evaluator) -> None:
     chat_provider.control({"status": 503, "times": None})
     with pytest.raises(ProviderBusyError):
-        await evaluator.evaluate(FACT)
+        await evaluator.evaluate(*FACT)
     with pytest.raises(ProviderBusyError):
         await evaluator.evaluate_batch([FACT, GREETING])
 
@@ -147,7 +147,7 @@ def test_long_turns_are_quoted_by_their_ends() -> None:
 async def test_own_instructions_replace_ours_and_the_turn_stays_data(
     chat_provider: ChatProvider, model: ChatModel, instructions: str
 ) -> None:
-    assert await Evaluator(model, instructions=instructions).evaluate(FACT) == 93
+    assert await Evaluator(model, prompt=instructions).evaluate(*FACT) == 93
     system, user = chat_provider.requests()["bodies"][0]["messages"]
     assert system["content"] == instructions.strip()
     assert user == evaluation_messages(FACT, instructions=None)[1]

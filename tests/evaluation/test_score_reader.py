@@ -73,6 +73,8 @@ READ = {
     "Score: **85**/100": 85,
     "Rating: 85": 85,
     "Rating: 85/100": 85,
+    "Importance: 85": 85,
+    "Score of this conversation: 85": 85,
     "评分：90分": 90,
     "评分：5分": 5,
     "评分:８５": 85,
@@ -105,6 +107,15 @@ READ = {
     "我认为这段对话的记忆价值为85分。": 85,
     "满分100分，我给85分": 85,
     "On a scale of 0-100, I'd rate this 85.": 85,
+    "Sure! 85": 85,
+    "It's 85.": 85,
+    "好的，评分如下：85": 85,
+    "评分 85": 85,
+    "评分85分": 85,
+    "应得85分": 85,
+    "综合来看，给85分。": 85,
+    "<|im_start|>85<|im_end|>": 85,
+    "85</s>": 85,
     # before or after the reason
     "85\n\n理由：用户提到了3个事实": 85,
     "5\n\n这是问候": 5,
@@ -152,6 +163,8 @@ NOT_READ = [
     # another scale
     "Rating: 8",
     "rating: 8.",
+    "Importance: 8",
+    "重要性：8",
     "I'd rate this 8.",
     "8/10",
     "8 out of 10",
@@ -304,6 +317,9 @@ def test_no_range_is_a_score(low: int, high: int, dash: str) -> None:
         "85\n",
         "<",
         "- ",
+        '"1a"',
+        "1 \t",
+        "\n1",
     ],
 )
 def test_long_answers_take_no_time(part: str) -> None:

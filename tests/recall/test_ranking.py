@@ -154,7 +154,7 @@ async def test_a_message_beside_a_good_hit_is_explained_by_it(world: World) -> N
             Planted("说到团子呢", NOW - timedelta(minutes=1), vector=alike),
         ]
     )
-    found = [one for one in best_first(await world.search("团子疫苗", mode="keyword", top_n=10, explain=True))
+    found = [one for one in best_first(await world.search("团子疫苗", top_n=10, explain=True))
              if one.dialogue.content == "说到团子呢"]  # fmt: skip
     beside, alone = found
     assert beside.dialogue.created_at < alone.dialogue.created_at

@@ -8,7 +8,7 @@ import pytest
 
 from app.dialogues.records import Session
 from app.recall.records import SearchResult
-from tests.recall.planting import NOW, Planted, World, in_order
+from tests.recall.planting import NOW, Planted, World, in_order, vector_of
 
 TOPICS = ["猫", "爬山", "订单", "吉他", "杭州", "花生", "会议", "雨伞"]
 
@@ -115,11 +115,24 @@ async def test_a_late_import_stands_where_it_was_said(world: World) -> None:
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
 async def test_an_anchor_has_its_window_however_many_resemble_it(world: World, mode: str) -> None:
     # The newest is the best by decay alone, behind more equal ones than are looked around at first.
+    other = vector_of("别的")
     nights = [NOW - timedelta(days=day) for day in range(10, 310)]
     await world.plant(
-        [Planted("晚安", night) for night in nights]
-        + [Planted(f"{night}", night + timedelta(seconds=1)) for night in nights]
-        + [Planted("晚安", NOW - timedelta(days=1)), Planted("做个好梦", NOW - timedelta(hours=23))]
+        [Planted("晚安", night) for night in [*nights, NOW - timedelta(days=1)]]
+        + [Planted(f"{night}", night + timedelta(seconds=1), vector=other) for night in nights]
+        + [Planted("做个好梦", NOW - timedelta(hours=23), vector=other)]
     )
     result = await world.search("晚安", mode=mode, top_n=1, window_size=1)
     assert [one.dialogue.content for one in result.memories][-2:] == ["晚安", "做个好梦"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+async def test_a_window_reaches_over_the_edges_of_the_range_that_was_asked_for(
+    world: World, mode: str
+) -> None:
+    await world.plant(Planted(f"团子第{place}天", NOW - timedelta(minutes=10 - place)) for place in range(7))
+    since, until = NOW - timedelta(minutes=7), NOW - timedelta(minutes=6)
+    result = await world.search("团子", mode=mode, since=since, until=until, top_n=5, window_size=2)
+    assert [(one.dialogue.content, one.is_anchor) for one in result.memories] == [
+        (f"团子第{place}天", place == 3) for place in (1, 2, 3, 4, 5)
+    ]

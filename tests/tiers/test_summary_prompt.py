@@ -150,7 +150,8 @@ def test_no_summary_is_too_long(answer: str, max_chars: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["<think>", "```\n", "以下是", "here is ", "。", "👨\u200d", "\u0301", "\n", "“"]
+    "part", ["<think>", "```\n", "以下是", "here is ", "。", "👨\u200d", "\u0301", "\n", "\n \t", "“"]
 )
 def test_long_answers_take_no_time(part: str) -> None:
-    assert len(fit_summary(part * 100_000, 200)) <= 200
+    for answer in (part * 100_000, f"```\n{part * 100_000}x"):
+        assert len(fit_summary(answer, 200)) <= 200

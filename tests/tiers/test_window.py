@@ -67,10 +67,28 @@ async def test_a_window_of_no_tokens_is_empty(serve: LiveFactory) -> None:
         assert await contents(live) == []
 
 
+async def test_a_newest_message_over_the_budget_is_cut_to_it(serve: LiveFactory) -> None:
+    async with serve(hot_window_tokens=5) as live:
+        await add(live, "早先的")
+        await add(live, "很长的一段话，一口气说了许多许多许多许多")
+        window = (await live.client.get("/sessions/1/window")).json()
+        assert len(window["messages"]) == 1
+        assert window["messages"][0]["content"].startswith("很长")
+        assert 0 < window["token_count"] <= 5
+
+
+async def test_what_has_expired_is_not_shown(live_service: LiveService) -> None:
+    await add(live_service, "过期的", expires_at="2024-01-16")
+    stored = await add(live_service, "将过期的", expires_at="2099-01-16")
+    assert await contents(live_service) == ["将过期的"]
+    await live_service.client.patch(f"/dialogues/{stored['id']}", json={"expires_at": "2024-01-16"})
+    assert await contents(live_service) == []
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     said=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), max_size=12),
-    budget=st.integers(0, 120),
+    budget=st.integers(1, 120),
 )
 async def test_a_window_is_the_newest_that_fit_together(
     services: Services,
@@ -95,12 +113,13 @@ async def test_a_window_is_the_newest_that_fit_together(
     )
     expected: list[int] = []
     for dialogue in reversed(in_order):
-        if dialogue.token_count > budget - sum(one.token_count for one in in_order if one.id in expected):
+        taken = sum(one.token_count for one in in_order if one.id in expected)
+        if expected and taken + dialogue.token_count > budget:
             break
         expected.insert(0, dialogue.id)
     database = services.sessions._database
     async with database.read() as reading:
-        window = await store.read_window(reading, "bot", session, budget_tokens=budget)
+        window = await store.read_window(reading, "bot", session, budget_tokens=budget, now=datetime.now(UTC))
     assert [one.dialogue_id for one in window] == expected
     async with database.transaction() as writing:
         await store.trim_windows(writing, budget_tokens=budget)
