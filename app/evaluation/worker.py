@@ -166,7 +166,7 @@ class EvaluationWorker:
         timeouts = 0
         for place, turn in enumerate(turns):
             try:
-                score = await evaluator.evaluate(_exchange(turn))
+                score = await evaluator.evaluate(turn.user_content, turn.reply or "")
             except ProviderError as error:
                 timeouts = timeouts + 1 if isinstance(error, ProviderTimeoutError) else 0
                 if timeouts == _MOST_TIMEOUTS_IN_A_ROW or isinstance(
