@@ -181,6 +181,7 @@ async def open_services(
             health=HealthService(
                 database=database,
                 pipeline=pipeline,
+                evaluation=evaluation,
                 metrics=metrics,
                 revision=newest_revision(),
                 embedding_model=embedder.name,
