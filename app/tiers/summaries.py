@@ -1,6 +1,7 @@
 """Warm memory: what leaves a window that is over its budget is compressed to a summary, in the background."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from zoneinfo import ZoneInfo
@@ -108,6 +109,13 @@ class SummaryService:
                 self._remember(namespace, of, known)
         self._known.move_to_end((namespace, of))
         return known.summaries[-limit:]
+
+    async def find(self, namespace: str, of: Session, ids: Sequence[int]) -> list[Summary]:
+        """These summaries of a session, oldest first; those that are gone are left out."""
+        if not ids:
+            return []
+        wanted = frozenset(ids)
+        return [one for one in await self.list_all(namespace, of) if one.id in wanted]
 
     def forget(self, namespace: str, of: Session | int) -> None:
         """Drop what is remembered of a session, or of all sessions of a user."""
