@@ -35,7 +35,7 @@ from app.evaluation.worker import EvaluationWorker
 from app.recall.records import SearchQuery
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
-from app.tiers.summaries import SummaryService
+from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from app.dialogues.records import Session
+from app.dialogues.records import Role, Session
 from app.dialogues.text import normalize_text
 from app.evaluation.retention import Retention
 
@@ -87,6 +87,10 @@ class Turn:
         """The stored messages, user's first; empty where the turn is not in long-term memory."""
         ids = (self.user_dialogue_id, self.assistant_dialogue_id)
         return [one for one in ids if one is not None]
+
+    def own_uuid(self, role: Role) -> str:
+        """The uuid of a message of this turn that came without one, or cannot have the one it came with."""
+        return f"{self.turn_id}:{role}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ async def test_a_turn_is_answered_and_enters_the_window(
     serve: LiveFactory, chat_provider: ChatProvider
 ) -> None:
     async with serve(**chat_settings(chat_provider)) as live:
-        await add(live, "我的订单号是ORD123456", created_at="2026-01-16T10:30:15", sender_name="小明", wait=True)
+        await add(
+            live, "我的订单号是ORD123456", created_at="2026-01-16T10:30:15", sender_name="小明", wait=True
+        )
         done = await say(live, "我的订单号是多少？", assistant_name="小诗")
         assert done.keys() == _DONE_FIELDS
         assert "ORD123456" in done["reply"]

@@ -112,6 +112,7 @@ def test_every_room_is_under_the_rules(rule: str) -> None:
         "api",
         "gateways",
         "services",
+        "models",
         "settings",
         "errors",
         "clock",

@@ -75,7 +75,7 @@ class SummaryService:
         self._budget = hot_window_tokens
         self._max_chars = max_chars
         self._known: OrderedDict[tuple[str, Session], _Known] = OrderedDict()
-        self._loop = WorkLoop("compression", self._work_once, poll_s=_POLL_S)
+        self._loop = WorkLoop("compression", self.work_once, poll_s=_POLL_S)
 
     def note_window(self, tokens: int) -> None:
         """Tell the loop how many tokens a window holds; it looks at once if they are too many."""
@@ -128,7 +128,8 @@ class SummaryService:
         while len(self._known) > _REMEMBERED_SESSIONS:
             self._known.popitem(last=False)
 
-    async def _work_once(self) -> bool:
+    async def work_once(self) -> bool:
+        """Compress one window that is over its budget; whether there was one."""
         async with self._database.transaction() as session:
             claimed = await summary_store.claim_window(session, budget_tokens=self._budget, lease_s=LEASE_S)
         if claimed is None:
