@@ -25,6 +25,11 @@ class Evaluator:
         self._model = model
         self._instructions = instructions
 
+    @property
+    def model_name(self) -> str:
+        """As the provider names it."""
+        return self._model.name
+
     async def evaluate(self, turn: Turn) -> int:
         """The score of a turn, 0 to 100.
 
