@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
 from app.errors import UnavailableError
+from app.evaluation.worker import EvaluationWorker
 from app.telemetry import Metrics
 
 _LAG_LIMIT_S = 300.0
@@ -20,13 +21,14 @@ class Readiness:
 
 
 class HealthService:
-    """Looks at the database, the schema and the queue."""
+    """Looks at the database, the schema and the queues."""
 
     def __init__(
         self,
         *,
         database: Database,
         pipeline: EmbeddingPipeline,
+        evaluation: EvaluationWorker,
         metrics: Metrics,
         revision: str,
         embedding_model: str,
@@ -34,6 +36,7 @@ class HealthService:
     ) -> None:
         self._database = database
         self._pipeline = pipeline
+        self._evaluation = evaluation
         self._metrics = metrics
         self._revision = revision
         self._embedding_model = embedding_model
@@ -45,6 +48,7 @@ class HealthService:
         try:
             revision = await self._database.read_revision()
             facts = await self._pipeline.queue_facts()
+            turns = await self._evaluation.queue_facts()
         except UnavailableError as error:
             return Readiness(ready=False, reasons=[str(error)], details=details)
         details |= {
@@ -52,6 +56,8 @@ class HealthService:
             "embeddings_pending": facts.pending,
             "embeddings_failed": facts.failed,
             "embedding_lag_s": round(facts.lag_s, 1),
+            "turns_pending": turns.pending,
+            "evaluation_lag_s": round(turns.lag_s, 1),
             "vectors_of_other_models": sum(self._other_models.values()),
         }
         reasons = []
@@ -68,11 +74,13 @@ class HealthService:
         return Readiness(ready=not reasons, reasons=reasons, details=details)
 
     async def refresh_gauges(self) -> None:
-        """Bring the queue's gauges up to date; what cannot be asked stays as it was."""
+        """Bring the queues' gauges up to date; what cannot be asked stays as it was."""
         try:
             facts = await self._pipeline.queue_facts()
+            turns = await self._evaluation.queue_facts()
         except UnavailableError:
             return
         self._metrics.embeddings_pending.set(facts.pending)
         self._metrics.embeddings_failed.set(facts.failed)
         self._metrics.embedding_lag.set(facts.lag_s)
+        self._metrics.evaluation_lag.set(turns.lag_s)

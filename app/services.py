@@ -6,11 +6,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from pydantic import SecretStr
-
 from app.chat.composer import PromptService
 from app.chat.service import ChatService
-from app.clients.chat_model import ChatModel
 from app.clients.embedding import CachedEmbedder, open_embedding_model
 from app.clock import Clock, utc_now
 from app.database.embedded import EmbeddedPostgres, start_embedded
@@ -23,22 +20,21 @@ from app.dialogues.reembedding import Reembedding
 from app.dialogues.service import DialogueService
 from app.dialogues.tokens import load_tokenizer
 from app.errors import DatabaseSetupError
-from app.evaluation.evaluator import Evaluator
 from app.evaluation.worker import EvaluationWorker
 from app.forgetting.correcting import CorrectionService
 from app.forgetting.erasure import ErasureService
 from app.forgetting.retrievals import RetrievalRecorder
 from app.forgetting.sweep import SweepService
 from app.health import HealthService
+from app.models import open_models
 from app.recall.service import DecayRule, RecallService
 from app.settings import DatabaseSettings, EmbeddingSettings, Settings
 from app.telemetry import Metrics, get_logger
 from app.tiers.service import SessionService
-from app.tiers.summaries import SummaryService
+from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
 
-_SILICONFLOW = "https://api.siliconflow.cn/v1"
 DATABASE_NAME = "temporal_memory"
 _DATABASE_PATIENCE_S = 60.0
 _REVIVE_EVERY_S = 2.0
@@ -104,7 +100,7 @@ async def open_services(
         sessions = SessionService(
             database=database, hot_window_tokens=settings.tiers.hot_window_tokens, clock=clock
         )
-        models = await stack.enter_async_context(_open_chat_models(settings))
+        models = await stack.enter_async_context(open_models(settings))
         summaries = SummaryService(
             database=database,
             model=models.summary,
@@ -182,6 +178,7 @@ async def open_services(
             health=HealthService(
                 database=database,
                 pipeline=pipeline,
+                evaluation=evaluation,
                 metrics=metrics,
                 revision=newest_revision(),
                 embedding_model=embedder.name,
@@ -234,73 +231,6 @@ async def migrate_database(settings: Settings) -> str:
     async with open_database_url(settings.database) as url:
         await migrate(_options(settings, url))
     return newest_revision()
-
-
-@dataclass(frozen=True)
-class _ChatModels:
-    """None where none is configured, or evaluation is switched off."""
-
-    chat: ChatModel | None
-    summary: ChatModel | None
-    evaluator: Evaluator | None
-
-
-@asynccontextmanager
-async def _open_chat_models(settings: Settings) -> AsyncIterator[_ChatModels]:
-    """The models that chat, compress and judge; the chat's endpoint serves where another is not given."""
-    async with AsyncExitStack() as stack:
-
-        def open_model(
-            name: str | None,
-            *,
-            base_url: str | None,
-            api_key: SecretStr | None,
-            timeout_s: float,
-            setting: str,
-        ) -> ChatModel | None:
-            if name is None or base_url is None:
-                return None
-            model = ChatModel(
-                base_url=base_url,
-                api_key=api_key.get_secret_value() if api_key else None,
-                model=name,
-                timeout_s=timeout_s,
-                setting=setting,
-            )
-            stack.push_async_callback(model.aclose)
-            return model
-
-        chat, judge = settings.chat, settings.evaluation
-        summary_name = settings.tiers.summary_model or chat.model
-        own_endpoint = judge.base_url is not None or judge.api_key is not None
-        evaluator_model = (
-            open_model(
-                judge.model,
-                base_url=judge.base_url or (_SILICONFLOW if own_endpoint else chat.base_url),
-                api_key=judge.api_key if own_endpoint else chat.api_key,
-                timeout_s=judge.timeout_s,
-                setting="EVALUATION",
-            )
-            if judge.enabled
-            else None
-        )
-        yield _ChatModels(
-            chat=open_model(
-                chat.model,
-                base_url=chat.base_url,
-                api_key=chat.api_key,
-                timeout_s=chat.timeout_s,
-                setting="CHAT",
-            ),
-            summary=open_model(
-                summary_name,
-                base_url=chat.base_url,
-                api_key=chat.api_key,
-                timeout_s=chat.timeout_s,
-                setting="CHAT",
-            ),
-            evaluator=Evaluator(evaluator_model, prompt=judge.prompt) if evaluator_model else None,
-        )
 
 
 @asynccontextmanager

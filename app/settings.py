@@ -238,6 +238,7 @@ class EvaluationSettings:
     base_url: str | None
     api_key: SecretStr | None
     model: str
+    is_model_given: bool
     prompt: str | None
     timeout_s: float
     concurrency: int
@@ -348,6 +349,7 @@ def _in_sections(flat: _Variables) -> Settings:
             base_url=flat.evaluation_base_url,
             api_key=flat.evaluation_api_key,
             model=flat.evaluation_model,
+            is_model_given="evaluation_model" in flat.model_fields_set,
             prompt=flat.evaluation_prompt,
             timeout_s=flat.evaluation_timeout_s,
             concurrency=flat.evaluation_concurrency,
@@ -382,12 +384,8 @@ def _read_config_file(path: Path) -> dict[str, Any]:
 
 
 def _from_specification(path: Path, memory: Any) -> dict[str, Any]:
-    rag = _object(
-        path,
-        "memory.rag",
-        _object(path, "memory", memory, {"rag"}).get("rag", {}),
-        {"enabled", "memory_evaluation"},
-    )
+    outer = _object(path, "memory", memory, {"rag"})
+    rag = _object(path, "memory.rag", outer.get("rag", {}), {"enabled", "memory_evaluation"})
     evaluation = _object(
         path, "memory.rag.memory_evaluation", rag.get("memory_evaluation", {}), _EVALUATION_KEYS
     )

@@ -13,7 +13,7 @@ from app.recall.records import Language, Memory, SearchQuery, SearchResult
 from app.recall.service import RecallService
 from app.tiers.records import Summary
 from app.tiers.service import SessionService
-from app.tiers.summaries import SummaryService
+from app.tiers.summary_service import SummaryService
 
 _SUMMARIES = 3
 

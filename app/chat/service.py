@@ -7,7 +7,7 @@ same message_uuid gets the same turn. No database session is held while the mode
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from app.chat.composer import ComposedPrompt, PromptService
@@ -30,12 +30,12 @@ from app.errors import (
 )
 from app.evaluation import store
 from app.evaluation.keeping_store import keep_unanswered
-from app.evaluation.turns import Answer, NewTurn, Turn
+from app.evaluation.turns import Answer, NewTurn, Recollection, Turn
 from app.evaluation.worker import EvaluationWorker
 from app.recall.records import SearchQuery
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
-from app.tiers.summaries import SummaryService
+from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
 
@@ -309,7 +309,13 @@ class ChatService:
         answer = Answer(
             reply=completion.text,
             replied_at=replied_at,
-            memory_ids=tuple(memory.dialogue.id for memory in prompt.memories),
+            memories=tuple(
+                Recollection(
+                    memory.dialogue.id, memory.is_anchor, memory.similarity, memory.decay, memory.relevance
+                )
+                for memory in prompt.memories
+            ),
+            summary_ids=tuple(summary.id for summary in prompt.summaries),
             degraded=prompt.degraded,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -342,20 +348,31 @@ class ChatService:
         )
 
     async def _retell(self, turn: Turn, request: ChatRequest) -> list[ChatEvent]:
-        """The stored turn, for a client that asks again."""
-        memories = await self._prompts.recite(
-            turn.namespace,
-            turn.memory_ids,
-            now=turn.created_at,
-            zone=request.zone,
-            language=request.language,
-        )
+        """The stored turn, for a client that asks again; what was erased meanwhile is not told."""
+        recalled = {one.dialogue_id: one for one in turn.memories}
+        memories = [
+            replace(
+                memory,
+                is_anchor=recalled[memory.dialogue.id].is_anchor,
+                similarity=recalled[memory.dialogue.id].similarity,
+                decay=recalled[memory.dialogue.id].decay,
+                relevance=recalled[memory.dialogue.id].relevance,
+            )
+            for memory in await self._prompts.recite(
+                turn.namespace,
+                list(recalled),
+                now=turn.created_at,
+                zone=request.zone,
+                language=request.language,
+            )
+        ]
+        summaries = await self._summaries.find(turn.namespace, turn.session, turn.summary_ids)
         reply = turn.reply or ""
         usage = Usage(turn.prompt_tokens or 0, turn.completion_tokens or 0, turn.memory_tokens or 0)
         return [
-            Recalled(memories, []),
+            Recalled(memories, summaries),
             Delta(reply),
-            Done(turn.turn_id, turn.session, reply, memories, [], turn.degraded, usage),
+            Done(turn.turn_id, turn.session, reply, memories, summaries, turn.degraded, usage),
         ]
 
 

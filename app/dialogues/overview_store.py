@@ -20,6 +20,7 @@ class Counts:
     dialogues: int
     sessions: int
     window_messages: int
+    summaries: int
     kinds: dict[str, int]
     roles: dict[str, int]
     embeddings: dict[str, int]
@@ -108,6 +109,7 @@ async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime
         await session.execute(
             text(
                 "SELECT (SELECT count(*) FROM window_messages WHERE namespace = :namespace) AS hot,"
+                " (SELECT count(*) FROM summaries WHERE namespace = :namespace) AS warm,"
                 " (SELECT count(*) FROM (SELECT DISTINCT group_key, user_id FROM dialogues"
                 " WHERE namespace = :namespace) s) AS sessions"
             ),
@@ -129,6 +131,7 @@ async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime
         dialogues=sum(row.messages for row in rows),
         sessions=other.sessions,
         window_messages=other.hot,
+        summaries=other.warm,
         kinds=by("kind"),
         roles=by("role"),
         embeddings=by("embedding_status"),

@@ -25,6 +25,11 @@ class Evaluator:
         self._model = model
         self._instructions = prompt
 
+    @property
+    def model_name(self) -> str:
+        """As the provider names it."""
+        return self._model.name
+
     async def evaluate(self, user_message: str, assistant_message: str) -> int:
         """The score of a turn, 0 to 100.
 

@@ -82,7 +82,7 @@ async def _keep(
     is_same_text = there.written_hash == message.written_hash or there.dialogue.content == message.content
     if there.dialogue.session != message.session or not is_same_text:
         # The uuid became another message's while the model spoke: this one must not be lost for it.
-        own = replace(message, message_uuid=f"{turn.turn_id}:{message.role}")
+        own = replace(message, message_uuid=turn.own_uuid(message.role))
         stored = await _insert(session, turn, own, now=now)
         return (stored, True) if stored is not None else (there.dialogue, False)
     # Posted by the bot itself, or kept when the model failed.
@@ -123,7 +123,7 @@ def _prepare(
                 content=turn.user_content if is_user else turn.reply or "",
                 sender_name=turn.sender_name if is_user else turn.assistant_name,
                 message_id=turn.message_id if is_user else None,
-                message_uuid=turn.message_uuid if is_user else f"{turn.turn_id}:reply",
+                message_uuid=turn.message_uuid if is_user else turn.own_uuid("assistant"),
                 created_at=turn.created_at if is_user else turn.replied_at,
                 score=score,
                 expires_at=ends,

@@ -1,8 +1,10 @@
 """The table of turns. The migrations make it; this class is how Python sees it."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Computed, DateTime, Integer, SmallInteger, Text, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.database.rows import Row
@@ -32,7 +34,8 @@ class TurnRow(Row):
     expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     user_dialogue_id: Mapped[int | None] = mapped_column(BigInteger)
     assistant_dialogue_id: Mapped[int | None] = mapped_column(BigInteger)
-    memory_ids: Mapped[list[int]] = mapped_column(ARRAY(BigInteger), server_default=text("'{}'"))
+    memories: Mapped[list[Any]] = mapped_column(JSONB, server_default=text("'[]'"))
+    summary_ids: Mapped[list[int]] = mapped_column(ARRAY(BigInteger), server_default=text("'{}'"))
     degraded: Mapped[bool] = mapped_column(server_default=text("false"))
     prompt_tokens: Mapped[int | None] = mapped_column(Integer)
     completion_tokens: Mapped[int | None] = mapped_column(Integer)

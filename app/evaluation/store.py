@@ -1,7 +1,8 @@
 """The SQL of turns: begun, answered, waiting for a score, judged."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,13 +12,13 @@ from app.database.engine import ReadSession, WriteSession
 from app.dialogues.records import Session
 from app.dialogues.store import erasure_condition, erasure_values
 from app.evaluation.retention import Retention
-from app.evaluation.turns import Answer, NewTurn, Outcome, Turn, TurnStatus
+from app.evaluation.turns import Answer, NewTurn, Outcome, Recollection, Turn, TurnStatus
 
 _COLUMNS = (
     "turn_id, namespace, user_id, group_id, message_uuid, message_id, written_hash, sender_name,"
     " assistant_name, user_content, reply, status, outcome, score, retention, expires_at, user_dialogue_id,"
-    " assistant_dialogue_id, memory_ids, degraded, prompt_tokens, completion_tokens, memory_tokens, attempts,"
-    " created_at, replied_at"
+    " assistant_dialogue_id, memories, summary_ids, degraded, prompt_tokens, completion_tokens,"
+    " memory_tokens, attempts, created_at, replied_at"
 )
 
 
@@ -111,7 +112,8 @@ async def answer_turn(session: WriteSession, turn: Turn, answer: Answer) -> bool
         text(
             """
             UPDATE turns SET reply = :reply, replied_at = :replied_at,
-                memory_ids = CAST(:memory_ids AS bigint[]), degraded = :degraded,
+                memories = CAST(:memories AS jsonb), summary_ids = CAST(:summary_ids AS bigint[]),
+                degraded = :degraded,
                 prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
                 memory_tokens = :memory_tokens, status = 'pending', available_at = now(), attempts = 0
             WHERE turn_id = :turn_id AND status = 'answering' AND attempts = :attempt
@@ -123,7 +125,8 @@ async def answer_turn(session: WriteSession, turn: Turn, answer: Answer) -> bool
             "attempt": turn.attempts,
             "reply": answer.reply,
             "replied_at": answer.replied_at,
-            "memory_ids": list(answer.memory_ids),
+            "memories": json.dumps([astuple(one) for one in answer.memories]),
+            "summary_ids": list(answer.summary_ids),
             "degraded": answer.degraded,
             "prompt_tokens": answer.prompt_tokens,
             "completion_tokens": answer.completion_tokens,
@@ -357,6 +360,7 @@ def _read_turn(row: Row[Any]) -> Turn:
     values = row._mapping  # noqa: SLF001 - SQLAlchemy's public name for it
     fields = {key: values[key] for key in Turn.__dataclass_fields__ if key in values}
     fields["session"] = Session(row.user_id, row.group_id)
-    fields["memory_ids"] = tuple(row.memory_ids)
+    fields["memories"] = tuple(Recollection(*one) for one in row.memories)
+    fields["summary_ids"] = tuple(row.summary_ids)
     fields["retention"] = Retention(row.retention) if row.retention else None
     return Turn(**fields)

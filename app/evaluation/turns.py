@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from app.dialogues.records import Session
+from app.dialogues.records import Role, Session
 from app.dialogues.text import normalize_text
 from app.evaluation.retention import Retention
 
@@ -30,6 +30,17 @@ class NewTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class Recollection:
+    """That a stored message was recalled for a turn, and how well it fitted."""
+
+    dialogue_id: int
+    is_anchor: bool
+    similarity: float | None
+    decay: float | None
+    relevance: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A turn as it is stored.
 
@@ -39,7 +50,8 @@ class Turn:
         outcome: how the score came about; None before.
         user_dialogue_id: the stored message, where it is in long-term memory.
         assistant_dialogue_id: the stored reply, likewise.
-        memory_ids: the messages that were recalled for it.
+        memories: the messages that were recalled for it.
+        summary_ids: the summaries that it was told.
         attempts: how often it was taken up, first to be answered, then, from 0 again, to be judged.
     """
 
@@ -60,7 +72,8 @@ class Turn:
     expires_at: datetime | None
     user_dialogue_id: int | None
     assistant_dialogue_id: int | None
-    memory_ids: tuple[int, ...]
+    memories: tuple[Recollection, ...]
+    summary_ids: tuple[int, ...]
     degraded: bool
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -75,6 +88,10 @@ class Turn:
         ids = (self.user_dialogue_id, self.assistant_dialogue_id)
         return [one for one in ids if one is not None]
 
+    def own_uuid(self, role: Role) -> str:
+        """The uuid of a message of this turn that came without one, or cannot have the one it came with."""
+        return f"{self.turn_id}:{role}"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -82,7 +99,8 @@ class Answer:
 
     reply: str
     replied_at: datetime
-    memory_ids: tuple[int, ...]
+    memories: tuple[Recollection, ...]
+    summary_ids: tuple[int, ...]
     degraded: bool
     prompt_tokens: int
     completion_tokens: int

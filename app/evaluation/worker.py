@@ -79,7 +79,7 @@ class EvaluationWorker:
         self._clock = clock
         self._metrics = metrics
         self._batch_size = batch_size
-        self._loop = WorkLoop("evaluation", self._work_once, workers=concurrency)
+        self._loop = WorkLoop("evaluation", self.work_once, workers=concurrency)
 
     def wake(self) -> None:
         """Tell the loop that a turn was answered."""
@@ -115,7 +115,8 @@ class EvaluationWorker:
                 await self.keep_abandoned()
             await asyncio.sleep(_ABANDONED_EVERY_S)
 
-    async def _work_once(self) -> bool:
+    async def work_once(self) -> bool:
+        """Judge some turns that wait; whether there were any."""
         async with self._database.transaction() as session:
             turns = await store.claim_turns(session, limit=self._batch_size, lease_s=LEASE_S)
         if not turns:

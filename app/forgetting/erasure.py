@@ -8,7 +8,7 @@ from app.forgetting import store
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
 from app.tiers import summary_store
-from app.tiers.summaries import SummaryService
+from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
 

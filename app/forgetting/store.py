@@ -203,7 +203,9 @@ async def extend_day(session: WriteSession, day: date, *, seconds: float) -> Non
     )
 
 
-async def note_progress(session: WriteSession, day: date, reason: Reason, deleted: int) -> None:
+async def note_progress(
+    session: WriteSession, day: date, reason: Literal["expired", "unretrieved"], deleted: int
+) -> None:
     """Add to what a day's sweep has deleted."""
     await session.execute(
         text(f"UPDATE sweeps SET {reason} = {reason} + :deleted WHERE day = :day"),

@@ -1,5 +1,6 @@
 """The sweep: deletes what has expired and what nobody has asked for in a long time, daily and on demand."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from typing import Any, Final
@@ -48,6 +49,7 @@ class SweepService:
         at: time,
         zone: ZoneInfo,
         unretrieved_days: int,
+        first_look_s: float = _POLL_S,
     ) -> None:
         """Start nothing; `run` is the loop.
 
@@ -58,6 +60,7 @@ class SweepService:
             at: the time of day of the daily sweep, by the clocks of `zone`.
             zone: whose days are counted.
             unretrieved_days: what was not retrieved for more days than these is forgotten; 0: never.
+            first_look_s: how long after its start the loop looks first; a start has enough to do.
         """
         self._database = database
         self._clock = clock
@@ -65,12 +68,14 @@ class SweepService:
         self._at = at
         self._zone = zone
         self._unretrieved_days = unretrieved_days
+        self._first_look_s = first_look_s
         self._done_day: date | None = None
         self._vacuum_due = False
         self._loop = WorkLoop("sweep", self._work_once, poll_s=_POLL_S)
 
     async def run(self) -> None:
         """Sweep whenever a day's sweep is due and nobody has done it, until cancelled."""
+        await asyncio.sleep(self._first_look_s)
         await self._loop.run()
 
     async def count(self, namespace: str | None) -> Forgotten:

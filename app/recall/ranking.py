@@ -3,7 +3,7 @@
     fused     = 1/2 vector + 1/2 lexical        each rescaled over the candidates
     own       = fused + time boost
     score     = own + smoothing x max(own of the message before, own of the message after)   (hybrid only)
-    relevance = score x decay, brought to [0, 1]
+    relevance = score x weight of the kind x decay, brought to [0, 1]
 
 Source of the parts and their weights: docs/retrieval.md, measured on conversations with labelled evidence.
 """
@@ -11,14 +11,16 @@ Source of the parts and their weights: docs/retrieval.md, measured on conversati
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
-from app.dialogues.records import Dialogue
+from app.dialogues.records import Dialogue, Kind
 from app.recall.lexical import Bm25, TermHits
 from app.recall.records import Candidate, Explanation, Mode
 
 VECTOR_WEIGHT = 0.5
 SMOOTHING = 0.3
 TIME_BOOST = 0.5
+KIND_WEIGHTS: Mapping[Kind, float] = MappingProxyType({"preference": 1.05, "decision": 1.05})
 # Cosines of one model lie close together; a span smaller than this says that nothing stands out.
 _SMALLEST_SPAN = 0.04
 
@@ -110,7 +112,9 @@ class Ranker:
         self._highest_bm25 = max(scores, default=0.0)
         boosted = any(self._is_preferred(one.dialogue) for one in candidates)
         self._boost = TIME_BOOST if boosted else 0.0
-        self._highest = (1 + self._boost) * (1 + SMOOTHING if mode == "hybrid" else 1)
+        heaviest = max((_weight(one.dialogue) for one in candidates), default=1.0)
+        smoothed = 1 + SMOOTHING if mode == "hybrid" else 1
+        self._highest = (1 + self._boost) * smoothed * heaviest
         self._own = {
             one.dialogue.id: self._measure(one, score) for one, score in zip(candidates, scores, strict=True)
         }
@@ -153,7 +157,8 @@ class Ranker:
         if self._mode == "hybrid":
             near = max((self._own[other].total for other in beside if other in self._own), default=0.0)
         smoothed = SMOOTHING * near
-        return Ranked(own, smoothed, min(1.0, (own.total + smoothed) / self._highest * own.decay))
+        score = (own.total + smoothed) * _weight(own.candidate.dialogue)
+        return Ranked(own, smoothed, min(1.0, score / self._highest * own.decay))
 
     def _measure(self, one: Candidate, bm25: float) -> Own:
         vector = None
@@ -182,9 +187,13 @@ class Ranker:
 
 def _own_order(own: Own) -> tuple[float, datetime, int]:
     dialogue = own.candidate.dialogue
-    return own.total * own.decay, dialogue.created_at, dialogue.id
+    return own.total * _weight(dialogue) * own.decay, dialogue.created_at, dialogue.id
 
 
 def _ranked_order(one: Ranked) -> tuple[float, datetime, int]:
     dialogue = one.own.candidate.dialogue
     return one.relevance, dialogue.created_at, dialogue.id
+
+
+def _weight(dialogue: Dialogue) -> float:
+    return KIND_WEIGHTS.get(dialogue.kind, 1.0)

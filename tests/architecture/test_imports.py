@@ -13,7 +13,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("chat", "recall", "tiers", "dialogues", "evaluation", "forgetting")
 # Whoever talks to PostgreSQL or to another machine is called so; everything else in a room is arithmetic.
-DOES_IO = ("store", "service", "rows", "embedding", "reembedding", "composer", "worker", "evaluator")
+DOES_IO = (
+    "store",
+    "service",
+    "rows",
+    "embedding",
+    "reembedding",
+    "composer",
+    "worker",
+    "evaluator",
+    "erasure",
+    "sweep",
+    "retrievals",
+    "correcting",
+)
 
 # Watches for a file opened for writing, a socket, a process, a thread, a read of the environment.
 IMPORT_EVERYTHING = """
@@ -99,6 +112,7 @@ def test_every_room_is_under_the_rules(rule: str) -> None:
         "api",
         "gateways",
         "services",
+        "models",
         "settings",
         "errors",
         "clock",

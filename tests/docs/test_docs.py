@@ -14,15 +14,15 @@ from app.settings import _Variables
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TABLES = ("README.md", "README.zh-CN.md", "docs/settings.md")
-_ROW = re.compile(r"^\| `([A-Z_]+)`( †)? \| (?:`([^`]*)`|unset|未设置) \| .+ \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`|unset|未设置) \| .+ \|$", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
-def table(name: str) -> dict[str, tuple[str, bool]]:
-    """The settings that a page lists: name -> (default, whether the next release is the first to read it)."""
+def table(name: str) -> dict[str, str]:
+    """The settings that a page lists, with their defaults."""
     rows = _ROW.findall((ROOT / name).read_text(encoding="utf-8"))
-    assert len({setting for setting, _, _ in rows}) == len(rows)
-    return {setting: (default, bool(mark)) for setting, mark, default in rows}
+    assert len({setting for setting, _ in rows}) == len(rows)
+    return dict(rows)
 
 
 def written(default: Any) -> str:
@@ -36,36 +36,7 @@ def written(default: Any) -> str:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_setting_is_listed_with_its_default(name: str) -> None:
     expected = {field.upper(): written(info.default) for field, info in _Variables.model_fields.items()}
-    assert {setting: default for setting, (default, _) in table(name).items()} == expected
-
-
-def test_the_tables_agree_on_what_is_not_read_yet() -> None:
-    marks = [{setting for setting, (_, mark) in table(name).items() if mark} for name in TABLES]
-    assert marks[0]
-    assert marks[0] == marks[1] == marks[2]
-
-
-def test_what_is_said_not_to_be_read_is_not_read() -> None:
-    sources = [
-        path.read_text(encoding="utf-8")
-        for path in (ROOT / "app").rglob("*.py")
-        if path.name != "settings.py"
-    ]
-    sections = {
-        "CHAT": "chat",
-        "EVALUATION": "evaluation",
-        "FORGET": "forgetting",
-        "SUMMARY": "tiers.summary",
-        "RAG": "recall.enabled",
-    }
-    marked = {setting.partition("_")[0] for setting, (_, mark) in table("docs/settings.md").items() if mark}
-    assert marked == set(sections)
-    read = [
-        section
-        for section in sections.values()
-        if any(re.search(rf"settings\.{section}", text) for text in sources)
-    ]
-    assert not read
+    assert table(name) == expected
 
 
 def test_every_kind_of_error_is_explained() -> None:

@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from app.database.engine import Database
+from app.database.preflight import normalise_url
+from app.forgetting.sweep import SweepService
 from app.services import Services, open_services
 from app.settings import Settings
+from app.telemetry import Metrics
 from tests.forgetting.conftest import SetClock
 from tests.live import eventually
 from tests.recall.planting import Planted, World
@@ -80,16 +85,32 @@ async def test_each_day_has_its_sweep_and_days_of_downtime_have_one_together(
     assert days == [_DAY, _DAY + timedelta(days=1), _DAY + timedelta(days=6)]
 
 
-async def test_a_start_after_downtime_sweeps_by_itself(
+async def test_after_downtime_the_loop_sweeps_by_itself(
     make_settings: Callable[..., Settings], world: World, clock: SetClock
 ) -> None:
     await _plant_expired(world, 2)
-    async with open_services(make_settings(), clock=clock):
+    forgetting = make_settings().forgetting
+    database_url = make_settings().database.url
+    assert database_url is not None
+    database = Database(normalise_url(database_url.get_secret_value()))
+    sweep = SweepService(
+        database=database,
+        clock=clock,
+        metrics=Metrics(),
+        at=forgetting.at,
+        zone=ZoneInfo("Asia/Shanghai"),
+        unretrieved_days=forgetting.unretrieved_days,
+        first_look_s=0,
+    )
+    running = asyncio.create_task(sweep.run())
 
-        async def done() -> bool:
-            return await _rows(world) == [(_DAY, True, 2, 0)]
+    async def done() -> bool:
+        return await _rows(world) == [(_DAY, True, 2, 0)]
 
-        await eventually(done)
+    await eventually(done)
+    running.cancel()
+    await asyncio.wait([running])
+    await database.aclose()
 
 
 async def test_what_somebody_is_doing_is_left_to_him_until_he_is_dead(world: World) -> None:

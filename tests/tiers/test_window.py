@@ -2,14 +2,17 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from zoneinfo import ZoneInfo
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.clock import utc_now
 from app.database.embedded import EmbeddedPostgres
 from app.dialogues.records import NewDialogue, Session
 from app.services import Services
-from app.tiers import store
+from app.tiers.service import SessionService
+from app.tiers.summary_service import SummaryService
 from tests.conftest import LiveFactory, LiveService
 from tests.live import add, add_batch, fetch, message
 
@@ -98,7 +101,7 @@ async def test_a_window_is_the_newest_that_fit_together(
     said: list[tuple[int, int]],
     budget: int,
 ) -> None:
-    """Said are lengths and minutes; trimming drops exactly what reading does not show."""
+    """Said are lengths and minutes; without a model, compression drops exactly what reading does not show."""
     session = Session(next(_USERS))
     now = datetime.now(UTC) - timedelta(minutes=20)
     stored = await services.dialogues.add_many(
@@ -118,11 +121,20 @@ async def test_a_window_is_the_newest_that_fit_together(
             break
         expected.insert(0, dialogue.id)
     database = services.sessions._database
-    async with database.read() as reading:
-        window = await store.read_window(reading, "bot", session, budget_tokens=budget, now=datetime.now(UTC))
-    assert [one.dialogue_id for one in window] == expected
-    async with database.transaction() as writing:
-        await store.trim_windows(writing, budget_tokens=budget)
+    sessions = SessionService(database=database, hot_window_tokens=budget, clock=utc_now)
+    assert [one.dialogue_id for one in await sessions.window("bot", session)] == expected
+    summaries = SummaryService(
+        database=database,
+        model=None,
+        pipeline=services.dialogues._embedding,
+        clock=utc_now,
+        metrics=services.metrics,
+        zone=ZoneInfo("Asia/Shanghai"),
+        hot_window_tokens=budget,
+        max_chars=200,
+    )
+    while await summaries.work_once():
+        pass
     left = await fetch(
         postgres,
         database_name,

@@ -1,6 +1,7 @@
 """Warm memory: what leaves a window that is over its budget is compressed to a summary, in the background."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from zoneinfo import ZoneInfo
@@ -74,7 +75,7 @@ class SummaryService:
         self._budget = hot_window_tokens
         self._max_chars = max_chars
         self._known: OrderedDict[tuple[str, Session], _Known] = OrderedDict()
-        self._loop = WorkLoop("compression", self._work_once, poll_s=_POLL_S)
+        self._loop = WorkLoop("compression", self.work_once, poll_s=_POLL_S)
 
     def note_window(self, tokens: int) -> None:
         """Tell the loop how many tokens a window holds; it looks at once if they are too many."""
@@ -109,6 +110,13 @@ class SummaryService:
         self._known.move_to_end((namespace, of))
         return known.summaries[-limit:]
 
+    async def find(self, namespace: str, of: Session, ids: Sequence[int]) -> list[Summary]:
+        """These summaries of a session, oldest first; those that are gone are left out."""
+        if not ids:
+            return []
+        wanted = frozenset(ids)
+        return [one for one in await self.list_all(namespace, of) if one.id in wanted]
+
     def forget(self, namespace: str, of: Session | int) -> None:
         """Drop what is remembered of a session, or of all sessions of a user."""
         for key in list(self._known):
@@ -120,7 +128,8 @@ class SummaryService:
         while len(self._known) > _REMEMBERED_SESSIONS:
             self._known.popitem(last=False)
 
-    async def _work_once(self) -> bool:
+    async def work_once(self) -> bool:
+        """Compress one window that is over its budget; whether there was one."""
         async with self._database.transaction() as session:
             claimed = await summary_store.claim_window(session, budget_tokens=self._budget, lease_s=LEASE_S)
         if claimed is None:
