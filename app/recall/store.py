@@ -25,6 +25,16 @@ _FIRST_STAGE = 200
 # One code outweighs the pairs that everybody's questions share.
 _TELLING_WEIGHT = 4
 
+# The nearest by their bits, of which the nearest by their vectors.
+_NEAREST = "SELECT d.id FROM (SELECT id FROM dialogues"
+# The sub-select is worked out once; written in place, a generic plan would quantise for every row.
+_BY_BITS = (
+    "ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))), created_at DESC"
+    " LIMIT :first_stage) near JOIN dialogues d USING (id)"
+    " ORDER BY d.embedding <=> CAST(:vector AS halfvec), d.created_at DESC LIMIT :limit"
+)
+_PREFERRED = "created_at >= :preferred_since AND created_at < :preferred_until"
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -107,18 +117,15 @@ async def find_candidates(
     where = f"{scope} AND {filters}"
     searchable = f"{where} AND embedding_status = 'ready'"
     sides = []
+    if preferred is not None:
+        values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
     if probe.vector is not None:
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
         values["first_stage"] = max(_FIRST_STAGE, limit * 2)
-        sides.append(_nearest(f"{searchable} AND embedding_model_id = :model_id"))
+        comparable = f"{searchable} AND embedding_model_id = :model_id"
+        sides.append(f"{_NEAREST} WHERE {comparable} {_BY_BITS}")
         if preferred is not None:
-            values |= {"preferred_since": preferred[0], "preferred_until": preferred[1]}
-            sides.append(
-                _nearest(
-                    f"{searchable} AND embedding_model_id = :model_id"
-                    " AND created_at >= :preferred_since AND created_at < :preferred_until"
-                )
-            )
+            sides.append(f"{_NEAREST} WHERE {comparable} AND {_PREFERRED} {_BY_BITS}")
     newest = "created_at DESC"
     if probe.signature is not None:
         values |= {"signature": BitString.frombytes(probe.signature), "term_count": probe.term_count}
@@ -133,6 +140,10 @@ async def find_candidates(
             f"SELECT id FROM dialogues WHERE {searchable} ORDER BY {matches} DESC, {newest} LIMIT :limit"
         )
         newest = f"{matches} DESC, {newest}"
+        if preferred is not None:
+            sides.append(
+                f"SELECT id FROM dialogues WHERE {searchable} AND {_PREFERRED} ORDER BY {newest} LIMIT :limit"
+            )
     values["vectorless_limit"] = VECTORLESS_AT_MOST
     sides.append(
         f"SELECT id FROM dialogues WHERE {where} AND embedding_status <> 'ready'"
@@ -228,17 +239,6 @@ async def read_messages(
         {"ids": list(dialogue_ids), "namespace": namespace, "now": now},
     )
     return [read_dialogue(row) for row in rows]
-
-
-def _nearest(where: str) -> str:
-    """The nearest by their bits, of which the nearest by their vectors."""
-    # The sub-select is worked out once; written in place, a generic plan would quantise for every row.
-    return (
-        "SELECT d.id FROM (SELECT id FROM dialogues"
-        f" WHERE {where} ORDER BY embedding_bits <~> (SELECT binary_quantize(CAST(:vector AS halfvec))),"
-        " created_at DESC LIMIT :first_stage) near JOIN dialogues d USING (id)"
-        " ORDER BY d.embedding <=> CAST(:vector AS halfvec), d.created_at DESC LIMIT :limit"
-    )
 
 
 def _similarity(probe: Probe) -> str:

@@ -91,7 +91,7 @@ async def test_what_has_expired_is_not_shown(live_service: LiveService) -> None:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     said=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), max_size=12),
-    budget=st.integers(1, 120),
+    budget=st.integers(8, 120),
 )
 async def test_a_window_is_the_newest_that_fit_together(
     services: Services,
