@@ -7,7 +7,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DATA ?= ../shared/retrieval-eval
 
-.PHONY: setup serve demo test check format bench lock openapi clean
+.PHONY: setup serve demo demo-week test check format bench lock openapi clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,9 @@ serve: $(STAMP)
 
 demo: $(STAMP)
 	@exec $(BIN)/temporal-memory demo
+
+demo-week: $(STAMP)
+	@exec $(BIN)/python benchmarks/week.py
 
 test: $(DEV_STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from app.commands.demonstration import demonstrate
+from app.commands.evaluate import evaluate_file
 from app.commands.forget import ALL
 from app.commands.forget import forget as forget_now
 from app.commands.importing import (
@@ -242,6 +243,26 @@ def forget(*, namespace: str, dry_run: bool) -> None:
     The service does the same by itself, daily at FORGET_AT.
     """
     _run(forget_now(_settings(), namespace=namespace, dry_run=dry_run, tell=click.echo))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Print, and store nothing.")
+def evaluate(file: str, dry_run: bool) -> int:
+    """Print score and retention of the turns in FILE (- for standard input), by the evaluator that is set.
+
+    FILE holds JSON Lines or one JSON array, of {"user", "assistant"} or of messages as export writes them. So
+    a change of EVALUATION_PROMPT or EVALUATION_MODEL is tried before the service has it.
+    """
+    if not dry_run:
+        raise click.UsageError("evaluate prints only: say so with --dry-run")
+    return _run(_evaluate(_settings(), file))
+
+
+async def _evaluate(settings: Settings, file: str) -> int:
+    with _source(file) as (stream, _):
+        bad = await evaluate_file(settings, stream, tell=click.echo)
+    return 1 if bad else 0
 
 
 @cli.command()

@@ -88,7 +88,7 @@ def upgrade() -> None:
         )
         """
     )
-    op.execute("CREATE INDEX summaries_session ON summaries (namespace, group_key, user_id, id)")
+    op.execute("CREATE INDEX summaries_session ON summaries (namespace, group_key, user_id, until, id)")
     op.execute(
         """
         CREATE TABLE compressions (

@@ -15,8 +15,6 @@ from app.tiers.records import Summary
 from app.tiers.service import SessionService
 from app.tiers.summary_service import SummaryService
 
-_SUMMARIES = 3
-
 # Bots send the time of a chat server, whose clock may run ahead of ours.
 _CLOCK_SKEW = timedelta(minutes=5)
 
@@ -135,7 +133,7 @@ class PromptService:
     async def _recent_summaries(self, namespace: str, query: SearchQuery) -> list[Summary]:
         if not self._memory_enabled:
             return []
-        return await self._summaries.recent(namespace, query.session, limit=_SUMMARIES)
+        return await self._summaries.recent(namespace, query.session)
 
 
 def _split_query(

@@ -244,6 +244,21 @@ async def update_dialogue(
             ),
             {"id": dialogue_id, "content": change.content, "count": token_count},
         )
+    if change.content is not UNSET and row.kind == "summary":
+        await session.execute(
+            text(
+                # Under a new id: what other processes remember of it is then known to be old.
+                "UPDATE summaries SET content = :content, id = DEFAULT WHERE namespace = :namespace"
+                " AND group_key = coalesce(:group_id, 0) AND user_id = :user_id AND dialogue_id = :id"
+            ),
+            {
+                "id": dialogue_id,
+                "content": change.content,
+                "namespace": namespace,
+                "group_id": row.group_id,
+                "user_id": row.user_id,
+            },
+        )
     return read_dialogue(row)
 
 
@@ -333,7 +348,10 @@ async def list_dialogues(
 
 
 async def erase_dialogues(session: WriteSession, namespace: str, of: Session | int) -> int:
-    """Delete a session's messages, or all of a user's in every group and in private; how many they were."""
+    """Delete a session's messages, or all of a user's in every group and in private; how many they were.
+
+    The texts of summaries go, too, and are not counted here.
+    """
     rows = await session.execute(
         text(
             f"""
@@ -341,11 +359,11 @@ async def erase_dialogues(session: WriteSession, namespace: str, of: Session | i
                 -- In the order of ids, as the embedding queue locks them.
                 SELECT id FROM dialogues WHERE {erasure_condition(of)} ORDER BY id FOR UPDATE
             ), gone AS (
-                DELETE FROM dialogues d USING locked WHERE d.id = locked.id RETURNING d.id
+                DELETE FROM dialogues d USING locked WHERE d.id = locked.id RETURNING d.id, d.kind
             ), jobs AS (
                 DELETE FROM embedding_jobs j USING gone WHERE j.dialogue_id = gone.id
             )
-            SELECT count(*) FROM gone
+            SELECT count(*) FROM gone WHERE kind <> 'summary'
             """
         ),
         {"namespace": namespace, **erasure_values(of)},

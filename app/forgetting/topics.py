@@ -21,8 +21,9 @@ def _set_of(words: str) -> frozenset[str]:
 _MATTERS: Final[Mapping[str, re.Pattern[str]]] = {
     matter: re.compile(pattern)
     for matter, pattern in {
-        "residence": r"住(?!院)|租[在的]|搬家|搬[到去进]|定居|\b(?:live|lives|living|moved (?:to|house|out)"
-        r"|relocated|based in)\b",
+        # 记住, 保住: there the word is no more than an ending.
+        "residence": r"(?<![记忍停抓留卡堵困站挡保按])住(?!院)|租[在的]|搬家|搬[到去进]|定居"
+        r"|\b(?:live|lives|living|moved (?:to|house|out)|relocated|based in)\b",
         "address": r"地址|住址|\baddress\b",
         "phone number": r"手机号|电话|号码|换号|\bphone number\b|\bnumber is\b|\bphone is\b|\bcell\b",
         "device": r"手机(?!号)|iphone|华为|小米|荣耀|三星|oppo|vivo|\bpixel\b|\bgalaxy\b"

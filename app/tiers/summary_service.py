@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -30,13 +29,7 @@ _FIRST_WAIT_S = 5.0
 _LONGEST_WAIT_S = 300.0
 _MOST_CHARS_AT_ONCE = 20_000
 _REMEMBERED_SESSIONS = 2_000
-_REMEMBERED_SUMMARIES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    mark: tuple[int, int]
-    summaries: list[Summary]
+_RECENT = 3
 
 
 class SummaryService:
@@ -74,7 +67,7 @@ class SummaryService:
         self._zone = zone
         self._budget = hot_window_tokens
         self._max_chars = max_chars
-        self._known: OrderedDict[tuple[str, Session], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, Session], list[Summary]] = OrderedDict()
         self._loop = WorkLoop("compression", self.work_once, poll_s=_POLL_S)
 
     def note_window(self, tokens: int) -> None:
@@ -89,26 +82,21 @@ class SummaryService:
     async def list_all(self, namespace: str, of: Session) -> list[Summary]:
         """All summaries of a session, oldest first."""
         async with self._database.read() as session:
-            return await summary_store.read_summaries(session, namespace, of, limit=None)
+            return await summary_store.read_summaries(session, namespace, of, now=self._clock(), limit=None)
 
-    async def recent(self, namespace: str, of: Session, *, limit: int) -> list[Summary]:
-        """The newest summaries of a session, oldest first; served from memory while none is new or gone.
+    async def recent(self, namespace: str, of: Session) -> list[Summary]:
+        """The newest three summaries of a session, oldest first; served from memory while they are the same.
 
-        Another process may store or erase one: the session's mark, a look at one index, tells.
+        Another process may store, change or erase one: their ids, a look at one index, tell.
         """
+        now = self._clock()
         async with self._database.read() as session:
-            mark = await summary_store.read_mark(session, namespace, of)
-            known = self._known.get((namespace, of))
-            if known is None or known.mark != mark:
-                found: list[Summary] = []
-                if mark[0]:
-                    found = await summary_store.read_summaries(
-                        session, namespace, of, limit=_REMEMBERED_SUMMARIES
-                    )
-                known = _Known(mark, found)
+            ids = await summary_store.read_newest_ids(session, namespace, of, now=now, limit=_RECENT)
+            known = self._known.get((namespace, of), [])
+            if [one.id for one in known] != ids:
+                known = await summary_store.read_summaries(session, namespace, of, now=now, limit=_RECENT)
                 self._remember(namespace, of, known)
-        self._known.move_to_end((namespace, of))
-        return known.summaries[-limit:]
+        return known
 
     async def find(self, namespace: str, of: Session, ids: Sequence[int]) -> list[Summary]:
         """These summaries of a session, oldest first; those that are gone are left out."""
@@ -123,8 +111,9 @@ class SummaryService:
             if key[0] == namespace and of in (key[1], key[1].user_id):
                 del self._known[key]
 
-    def _remember(self, namespace: str, of: Session, known: _Known) -> None:
+    def _remember(self, namespace: str, of: Session, known: list[Summary]) -> None:
         self._known[(namespace, of)] = known
+        self._known.move_to_end((namespace, of))
         while len(self._known) > _REMEMBERED_SESSIONS:
             self._known.popitem(last=False)
 

@@ -34,33 +34,49 @@ class Stretch:
         return Stretch(self.ids[:end], self.messages[:end])
 
 
+_SHOWN = """
+    FROM summaries s JOIN dialogues d ON d.id = s.dialogue_id
+    WHERE s.namespace = :namespace AND s.group_key = :group_key AND s.user_id = :user_id
+        AND d.visible_until > :now AND NOT d.outdated
+"""
+
+
 async def read_summaries(
-    session: ReadSession, namespace: str, of: Session, *, limit: int | None
+    session: ReadSession, namespace: str, of: Session, *, now: datetime, limit: int | None
 ) -> list[Summary]:
-    """A session's newest summaries, oldest first."""
+    """A session's newest summaries, oldest first, without what has expired or is outdated."""
     rows = await session.execute(
         text(
-            "SELECT * FROM (SELECT id, content, since, until, messages, created_at FROM summaries"
-            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
-            " ORDER BY id DESC LIMIT CAST(:limit AS bigint)) newest ORDER BY id"
+            "SELECT * FROM (SELECT s.id, s.content, s.since, s.until, s.messages, s.created_at"
+            f" {_SHOWN} ORDER BY s.until DESC, s.id DESC LIMIT CAST(:limit AS bigint)) newest"
+            " ORDER BY until, id"
         ),
-        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id, "limit": limit},
+        {
+            "namespace": namespace,
+            "group_key": of.group_key,
+            "user_id": of.user_id,
+            "now": now,
+            "limit": limit,
+        },
     )
     return [Summary(*row) for row in rows]
 
 
-async def read_mark(session: ReadSession, namespace: str, of: Session) -> tuple[int, int]:
-    """What tells whether a session's summaries are still those known: their number and the newest's id."""
-    row = (
-        await session.execute(
-            text(
-                "SELECT count(*) AS summaries, coalesce(max(id), 0) AS newest FROM summaries"
-                " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
-            ),
-            {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
-        )
-    ).one()
-    return row.summaries, row.newest
+async def read_newest_ids(
+    session: ReadSession, namespace: str, of: Session, *, now: datetime, limit: int
+) -> list[int]:
+    """The ids of a session's newest summaries, oldest first; a summary that is changed gets a new id."""
+    rows = await session.execute(
+        text(f"SELECT s.id {_SHOWN} ORDER BY s.until DESC, s.id DESC LIMIT :limit"),
+        {
+            "namespace": namespace,
+            "group_key": of.group_key,
+            "user_id": of.user_id,
+            "now": now,
+            "limit": limit,
+        },
+    )
+    return list(reversed(list(rows.scalars())))
 
 
 async def claim_window(

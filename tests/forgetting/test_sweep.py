@@ -233,20 +233,26 @@ async def test_old_turns_go_once_they_are_judged(world: World, clock: SetClock) 
 
 
 @pytest.mark.parametrize("reason", ["expired", "unretrieved"])
-async def test_sweeping_erasing_and_searching_at_once_does_not_fail(
+async def test_sweeping_erasing_and_recalling_at_once_does_not_fail(
     world: World, clock: SetClock, reason: str
 ) -> None:
     services: Services = world.services
     for _ in range(5):
         expires_at = clock.now if reason == "expired" else None
-        await world.plant([Planted(f"第{number}条", expires_at=expires_at) for number in range(300)])
+        keys = await world.plant([Planted(f"第{number}条", expires_at=expires_at) for number in range(300)])
         await _age(world, clock, 100)
+        await world.connection.execute(
+            "INSERT INTO retrievals SELECT unnest($1::bigint[]), $2", keys, clock.now - _DAYS_90 * 2
+        )
+        services.retrievals.note(keys)
         outcomes = await asyncio.gather(
             services.sweep.forget(None),
             services.erasure.erase_session("default", Session(1)),
             services.sweep.forget("default"),
             services.erasure.erase_user("default", 1),
+            services.retrievals.flush(),
             world.search("第3条"),
         )
+        # What is recorded before a sweep comes to it, that sweep keeps; an erasure keeps nothing.
         gone = sum(getattr(one, reason, 0) + getattr(one, "dialogues", 0) for one in outcomes)
         assert gone == 300
