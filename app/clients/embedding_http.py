@@ -54,7 +54,7 @@ _log = get_logger(__name__)
 
 
 class _InternalServerError(ProviderBusyError):
-    def __init__(self, message: str, fault: ProviderFault) -> None:
+    def __init__(self, message: str, *, fault: ProviderFault) -> None:
         super().__init__(message)
         self.fault = fault
 
@@ -230,12 +230,12 @@ class RemoteEmbeddingModel:
                     raise
                 retries -= 1
                 if retries < 0 or monotonic_s() + backoff_s >= deadline_s:
-                    if isinstance(error, _InternalServerError) and texts != [_HARMLESS_TEXT]:
-                        return error.fault
-                    first_s, limit_s = _FAILED_PAUSE_S
-                    raise self._gate.fail(
-                        error, started_s=started_s, first_s=first_s, limit_s=limit_s
-                    ) from None
+                    if isinstance(error, _InternalServerError):
+                        if texts != [_HARMLESS_TEXT]:
+                            return error.fault
+                        # The gate raises errors of the kind that it was told, made of a message and a pause.
+                        error = ProviderBusyError(str(error))
+                    raise self._failed(error, started_s=started_s) from None
                 await asyncio.sleep(backoff_s)
                 backoff_s *= 2 * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
             else:
@@ -291,10 +291,14 @@ class RemoteEmbeddingModel:
         if fault.status in _TIMEOUT_STATUSES:
             return ProviderTimeoutError(message)
         if fault.status == _SERVER_ERRORS:
-            return _InternalServerError(message, fault)
+            return _InternalServerError(message, fault=fault)
         if fault.status > _SERVER_ERRORS or fault.status in _TRANSIENT_STATUSES:
             return ProviderBusyError(message)
         return self._denied(fault, started_s=started_s)
+
+    def _failed(self, error: ProviderError, *, started_s: float) -> ProviderError:
+        first_s, limit_s = _FAILED_PAUSE_S
+        return self._gate.fail(error, started_s=started_s, first_s=first_s, limit_s=limit_s)
 
     def _denied(self, fault: ProviderFault, *, started_s: float) -> ProviderError:
         first_s, limit_s = _DENIED_PAUSE_S

@@ -374,6 +374,47 @@ async def test_a_provider_that_is_down_is_left_alone_for_longer_and_longer(
     assert metrics.registry.get_sample_value("memory_embedding_requests_total", {"outcome": "busy"}) == 6
 
 
+CLOSING: list[tuple[dict[str, object], type[ProviderError]]] = [
+    ({"fail": [{"status": status, "times": None, "text": "oops"}]}, kind)
+    for status, kind in [
+        (400, ProviderDeniedError),
+        (401, ProviderDeniedError),
+        (404, ProviderDeniedError),
+        (408, ProviderTimeoutError),
+        (409, ProviderBusyError),
+        (413, ProviderDeniedError),
+        (429, ProviderBusyError),
+        (500, ProviderBusyError),
+        (502, ProviderBusyError),
+        (503, ProviderBusyError),
+        (504, ProviderTimeoutError),
+    ]
+] + [({"hang_up": 1000}, ProviderBusyError), ({"answer": "garbage"}, ProviderError)]
+
+
+@pytest.mark.parametrize(("faults", "kind"), CLOSING, ids=[str(faults)[:24] for faults, _ in CLOSING])
+async def test_while_the_gate_is_closed_each_call_gets_the_error_that_closed_it(
+    model: RemoteEmbeddingModel,
+    embedding_provider: EmbeddingProvider,
+    faults: dict[str, object],
+    kind: type[ProviderError],
+) -> None:
+    embedding_provider.control(**faults)
+    messages = set()
+    asked = []
+    for _ in range(3):
+        with pytest.raises(kind) as caught:
+            await model.embed_query("猫")
+        assert type(caught.value) is kind
+        assert caught.value.retry_after_s is not None
+        messages.add(str(caught.value))
+        with pytest.raises(kind):
+            await model.embed_documents(["狗"])
+        asked.append(embedding_provider.requests()["count"])
+    assert len(messages) == 1
+    assert len(set(asked)) == 1
+
+
 async def test_nobody_listens(open_model: Opener) -> None:
     with pytest.raises(ProviderBusyError, match=r"127\.0\.0\.1"):
         await open_model(base_url="http://127.0.0.1:9/v1").embed_query("猫")

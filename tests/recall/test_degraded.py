@@ -52,6 +52,7 @@ FAULTS: list[dict[str, Any]] = [
     {"delay_s": 20},
     {"fail": [{"status": 401, "times": None, "body": "Api key is invalid"}]},
     {"fail": [{"status": 429, "times": None, "body": {"message": "rate"}, "headers": {"Retry-After": "60"}}]},
+    {"fail": [{"status": 500, "times": None, "text": "oops"}]},
     {"fail": [{"status": 503, "times": None, "text": "busy"}]},
     {"hang_up": 10_000},
     {"answer": "garbage"},
@@ -81,6 +82,24 @@ async def test_a_failing_provider_leaves_the_words(
         assert [one["content"] for one in by_vector["memories"]] == ["我的订单号是ORD123456"]
         # Who asks for words alone is not worse off.
         assert by_words["degraded"] is False
+        embedding_provider.control()
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 504])
+async def test_search_after_search_is_answered_while_the_provider_fails(
+    serve: Callable[..., Any], provided: dict[str, Any], embedding_provider: EmbeddingProvider, status: int
+) -> None:
+    async with serve(**provided) as live:
+        await say(live, "我的订单号是ORD123456", wait=True)
+        embedding_provider.control(fail=[{"status": status, "times": None, "text": "oops"}])
+        for place in range(10):
+            answer = await ask(live, f"第{place}次问订单号")
+            assert answer["degraded"] is True
+            assert [one["content"] for one in answer["memories"]] == ["我的订单号是ORD123456"]
+        prompt = await live.client.post("/memory/prompt", json={"user_id": 1, "query": "订单号"})
+        assert (prompt.status_code, prompt.json()["degraded"]) == (200, True)
+        written = await say(live, "ORD777是退货单", wait=True)
+        assert written["embedding_status"] == "pending"
         embedding_provider.control()
 
 
