@@ -1,7 +1,6 @@
 """The composition root: opens everything, wires it, closes it. Nobody else wires."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -252,12 +251,17 @@ async def open_database_url(settings: DatabaseSettings) -> AsyncIterator[str]:
 
 async def _keep_up(server: EmbeddedPostgres) -> None:
     """Nobody else starts the embedded server again when it was killed."""
+    told: str | None = None
     while True:
         await asyncio.sleep(_REVIVE_EVERY_S)
         try:
             await asyncio.to_thread(server.revive)
-        except DatabaseSetupError as error:
-            log.error("the embedded PostgreSQL does not come up again", reason=str(error))  # noqa: TRY400
+            told = None
+        except Exception as error:
+            # A full disk or a folder that is gone may be mended: it is tried again, and told once.
+            if str(error) != told:
+                log.exception("the embedded PostgreSQL does not come up again", reason=str(error))
+            told = str(error)
 
 
 async def open_embedder(settings: EmbeddingSettings, metrics: Metrics) -> CachedEmbedder:
@@ -330,12 +334,18 @@ async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[i
 
 @asynccontextmanager
 async def _running(*loops: Coroutine[object, object, None]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(loop) for loop in loops]
+    tasks = [asyncio.create_task(loop, name=loop.__qualname__) for loop in loops]
+    for task in tasks:
+        task.add_done_callback(_tell_end)
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """A loop ends by being cancelled only; work that stands still must not go unseen."""
+    if not task.cancelled():
+        log.critical("background loop ended", loop=task.get_name(), exc_info=task.exception())

@@ -109,6 +109,9 @@ async def holding(
         except UnavailableError:
             # The lease may run out then; the worst that comes of it is the same work done twice.
             log.debug("claim not moved", lease_s=lease_s)
+        except Exception:
+            # Neither may a fault of ours end the renewal, nor hide what the block failed by.
+            log.exception("claim not moved", lease_s=lease_s)
 
     async def renew() -> None:
         while True:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,7 +16,6 @@ from app.errors import (
     ProviderRejectedError,
     ProviderTimeoutError,
     TemporalMemoryError,
-    UnavailableError,
 )
 from app.evaluation import store
 from app.evaluation.evaluator import Evaluator
@@ -80,6 +78,7 @@ class EvaluationWorker:
         self._metrics = metrics
         self._batch_size = batch_size
         self._loop = WorkLoop("evaluation", self.work_once, workers=concurrency)
+        self._abandoned = WorkLoop("abandoned turns", self.keep_abandoned, poll_s=_ABANDONED_EVERY_S)
 
     def wake(self) -> None:
         """Tell the loop that a turn was answered."""
@@ -89,7 +88,7 @@ class EvaluationWorker:
         """Judge turns until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._loop.run())
-            group.create_task(self._keep_abandoned_forever())
+            group.create_task(self._abandoned.run())
 
     async def counts(self, namespace: str | None = None) -> TurnCounts:
         """Turns in numbers, of one namespace or of all."""
@@ -101,19 +100,19 @@ class EvaluationWorker:
         async with self._database.read() as session:
             return await store.read_queue_facts(session)
 
-    async def keep_abandoned(self, *, after_s: float = _ABANDONED_AFTER_S) -> None:
-        """Keep the users' messages of turns whose answering process died and that nobody asked for again."""
+    async def keep_abandoned(self, *, after_s: float = _ABANDONED_AFTER_S) -> bool:
+        """Keep the users' messages of turns whose answering process died and that nobody asked for again.
+
+        Returns:
+            Whether there were any.
+        """
         now = self._clock()
         async with self._database.transaction() as session:
-            for turn in await store.lock_abandoned(session, after_s=after_s):
+            abandoned = await store.lock_abandoned(session, after_s=after_s)
+            for turn in abandoned:
                 log.warning("turn was never answered, its message is kept", turn_id=turn.turn_id)
                 await keep_unanswered(session, turn, now=now)
-
-    async def _keep_abandoned_forever(self) -> None:
-        while True:
-            with suppress(UnavailableError):
-                await self.keep_abandoned()
-            await asyncio.sleep(_ABANDONED_EVERY_S)
+        return bool(abandoned)
 
     async def work_once(self) -> bool:
         """Judge some turns that wait; whether there were any."""
