@@ -7,12 +7,13 @@ from zoneinfo import ZoneInfo
 
 from app.clients.chat_model import ChatModel
 from app.clock import Clock
-from app.database.engine import Database
+from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, WorkLoop, holding
 from app.dialogues import store as dialogue_store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.preparation import prepare
 from app.dialogues.records import NewDialogue, Session
+from app.dialogues.tokens import count_tokens, cut_to_tokens
 from app.errors import ProviderError, ProviderRejectedError
 from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
@@ -204,4 +205,18 @@ class SummaryService:
                 session, namespace, of, budget_tokens=self._budget, keep_tokens=self._budget
             )
             await summary_store.drop_messages(session, excess.ids)
+            await self._shorten_newest(session, namespace, of)
             await summary_store.finish_compression(session, namespace, of)
+
+    async def _shorten_newest(self, session: WriteSession, namespace: str, of: Session) -> None:
+        """A newest message that is longer than the whole window is held cut: it must not empty the window."""
+        newest = await summary_store.read_newest(session, namespace, of)
+        if newest is None or newest[2] <= self._budget:
+            return
+        content = cut_to_tokens(newest[1], self._budget)
+        if content:
+            await summary_store.shorten_message(
+                session, newest[0], content=content, token_count=count_tokens(content)
+            )
+        else:
+            await summary_store.drop_messages(session, [newest[0]])

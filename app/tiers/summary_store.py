@@ -150,7 +150,7 @@ async def read_stretch(
 ) -> Stretch:
     """What stands in a window before its newest messages of so many tokens, if it is over its budget.
 
-    The newest message stays, unless it alone is over the budget and can not be shown.
+    The newest message stays, whatever its length.
     """
     rows = (
         await session.execute(
@@ -164,7 +164,7 @@ async def read_stretch(
                     WINDOW newest AS (ORDER BY created_at DESC, id DESC)
                 ) w
                 WHERE tokens > :budget AND tokens_from_here > :keep
-                    AND (place > 1 OR tokens_from_here > :budget)
+                    AND place > 1
                 ORDER BY created_at, id LIMIT :most
                 """
             ),
@@ -179,6 +179,29 @@ async def read_stretch(
         )
     ).all()
     return Stretch([row.id for row in rows], [WindowMessage(*row[1:]) for row in rows])
+
+
+async def read_newest(session: WriteSession, namespace: str, of: Session) -> tuple[int, str, int] | None:
+    """The row, text and tokens of a window's newest message; None where it is empty."""
+    row = (
+        await session.execute(
+            text(
+                "SELECT id, content, token_count FROM window_messages"
+                " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+                " ORDER BY created_at DESC, id DESC LIMIT 1 FOR UPDATE"
+            ),
+            {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+        )
+    ).one_or_none()
+    return (row.id, row.content, row.token_count) if row else None
+
+
+async def shorten_message(session: WriteSession, row_id: int, *, content: str, token_count: int) -> None:
+    """Hold a shorter text in the window; what was said stays whole in the record."""
+    await session.execute(
+        text("UPDATE window_messages SET content = :content, token_count = :count WHERE id = :id"),
+        {"id": row_id, "content": content, "count": token_count},
+    )
 
 
 async def drop_expired(session: WriteSession, namespace: str, of: Session, *, now: datetime) -> None:
