@@ -215,16 +215,20 @@ async def test_without_a_summary_the_oldest_leave_and_stay_in_memory(
             await are_there(live)
 
 
-async def test_a_message_longer_than_the_window_leaves_it(
+async def test_a_newest_message_longer_than_the_window_is_held_cut(
     serve: LiveFactory, chat_provider: ChatProvider
 ) -> None:
+    long = f"我的地址很长{_LONG * 40}"
     async with serve(**small(chat_provider)) as live:
-        await add(live, f"我的地址很长{_LONG * 40}")
-        await are_there(live)
-        assert await spoken(live) == []
-        (summary,) = await summaries_of(live)
-        assert summary["messages"] == 1
-        assert len(await listed(live)) == 1
+        await add(live, long)
+
+        async def is_cut() -> bool:
+            return all(len(content) < len(long) for _, content in await spoken(live))
+
+        await eventually(is_cut)
+        ((_, shown),) = await spoken(live)
+        assert long.startswith(shown.removesuffix("…"))
+        assert [one["content"] for one in await listed(live)] == [long]
 
 
 async def test_a_window_of_no_tokens_asks_for_no_summary(

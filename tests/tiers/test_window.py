@@ -45,6 +45,17 @@ async def test_live_messages_enter_and_imports_do_not(live_service: LiveService)
     assert (first["role"], first["sender_name"]) == ("assistant", "小明")
 
 
+async def test_what_has_expired_already_does_not_enter(
+    live_service: LiveService, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    await add_batch(
+        live_service,
+        [message("过期的", expires_at=ago(minutes=1)), message("未过期的", expires_at="2099-01-01")],
+    )
+    rows = await fetch(postgres, database_name, "SELECT content FROM window_messages")
+    assert [row["content"] for row in rows] == ["未过期的"]
+
+
 async def test_a_retry_does_not_enter_twice(live_service: LiveService) -> None:
     for _ in range(3):
         await live_service.client.post("/dialogues", json=message("一次", message_id=1))
