@@ -47,9 +47,9 @@ async def test_erasure_is_that_of_a_model(
             one for one in model if one[:2] == (namespace, user_id) and (whole_user or one[2] == group_id)
         ]
         erased = (
-            await services.sessions.erase_user(namespace_of(place), user_id)
+            await services.erasure.erase_user(namespace_of(place), user_id)
             if whole_user
-            else await services.sessions.erase_session(namespace_of(place), Session(user_id, group_id))
+            else await services.erasure.erase_session(namespace_of(place), Session(user_id, group_id))
         )
         assert (erased.dialogues, erased.window_messages) == (len(named), len(named))
         model = [one for one in model if one not in named]

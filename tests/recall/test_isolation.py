@@ -166,7 +166,7 @@ async def test_searches_hold_while_everything_changes(world: World) -> None:
                     await dialogues.change("default", changed, DialogueChange(expires_at=NOW))
                     mine.remove(changed)
         if session == asked[-1]:
-            await world.services.sessions.erase_session("default", session)
+            await world.services.erasure.erase_session("default", session)
 
     async def read(session: Session) -> None:
         for place in range(25):
