@@ -53,6 +53,8 @@ def run_chat_provider() -> Iterator[ChatProvider]:
         cwd=ROOT,
         env=clean_environment({}),
         stdout=subprocess.PIPE,
+        # It complains of every client that was killed.
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     try:

@@ -55,7 +55,8 @@ def free_port() -> int:
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """The environment without any setting of the caller's shell, so that a run means the same everywhere."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return {**kept, "LANG": "C.UTF-8", **settings}
+    # What is measured is this checkout, whatever another one has installed into the environment.
+    return {**kept, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **settings}
 
 
 def run_command(*arguments: str, data_dir: Path, settings: Mapping[str, str]) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy import text
 
@@ -31,24 +32,36 @@ class Counts:
     expired: int
 
 
-_SESSIONS = text(
+def _next_key(after: Literal["(:group_key, :user_id)", "(keys.group_key, keys.user_id)"]) -> str:
+    """The first session after one, wherever something of it is: each branch reads one entry of an index."""
+    return f"""
+        SELECT user_id, group_key FROM (
+            (SELECT user_id, group_key FROM dialogues
+             WHERE namespace = :namespace AND kind <> 'summary' AND (group_key, user_id) > {after}
+             ORDER BY group_key, user_id LIMIT 1)
+            UNION ALL
+            (SELECT user_id, group_key FROM window_messages
+             WHERE namespace = :namespace AND (group_key, user_id) > {after}
+             ORDER BY group_key, user_id LIMIT 1)
+            UNION ALL
+            (SELECT user_id, group_key FROM summaries
+             WHERE namespace = :namespace AND (group_key, user_id) > {after}
+             ORDER BY group_key, user_id LIMIT 1)
+        ) first ORDER BY group_key, user_id LIMIT 1
     """
+
+
+_SESSIONS = text(
+    f"""
     WITH RECURSIVE keys AS (
-        (SELECT user_id, group_key FROM dialogues
-         WHERE namespace = :namespace AND kind <> 'summary' AND (group_key, user_id) > (:group_key, :user_id)
-         ORDER BY group_key, user_id LIMIT 1)
+        ({_next_key("(:group_key, :user_id)")})
         UNION ALL
-        SELECT next.user_id, next.group_key FROM keys CROSS JOIN LATERAL (
-            SELECT user_id, group_key FROM dialogues
-            WHERE namespace = :namespace AND kind <> 'summary'
-                AND (group_key, user_id) > (keys.group_key, keys.user_id)
-            ORDER BY group_key, user_id LIMIT 1
-        ) next
+        SELECT next.user_id, next.group_key
+        FROM keys CROSS JOIN LATERAL ({_next_key("(keys.group_key, keys.user_id)")}) next
     ), page AS (SELECT * FROM keys LIMIT :limit)
-    SELECT page.user_id, nullif(page.group_key, 0) AS group_id, facts.*,
-        (SELECT coalesce(sum(w.token_count), 0) FROM window_messages w
-         WHERE w.namespace = :namespace AND w.group_key = page.group_key AND w.user_id = page.user_id)
-            AS window_tokens,
+    SELECT page.user_id, nullif(page.group_key, 0) AS group_id, facts.dialogues,
+        coalesce(facts.first_at, hot.first_at) AS first_at, coalesce(facts.last_at, hot.last_at) AS last_at,
+        hot.tokens AS window_tokens,
         (SELECT count(*) FROM summaries s
          WHERE s.namespace = :namespace AND s.group_key = page.group_key AND s.user_id = page.user_id)
             AS summaries
@@ -57,7 +70,12 @@ _SESSIONS = text(
         FROM dialogues d
         WHERE d.namespace = :namespace AND d.group_key = page.group_key AND d.user_id = page.user_id
             AND d.kind <> 'summary' AND d.visible_until > :now
-    ) facts
+    ) facts CROSS JOIN LATERAL (
+        SELECT coalesce(sum(w.token_count), 0) AS tokens, min(created_at) AS first_at,
+            max(created_at) AS last_at
+        FROM window_messages w
+        WHERE w.namespace = :namespace AND w.group_key = page.group_key AND w.user_id = page.user_id
+    ) hot
     """
 )
 

@@ -67,7 +67,11 @@ _INSERT = text(
         INSERT INTO window_messages
             (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
         SELECT namespace, user_id, group_id, id, role, content, sender_name, token_count, created_at
-        FROM d WHERE created_at >= CAST(:live_since AS timestamptz) ORDER BY id
+        FROM d WHERE created_at >= CAST(:live_since AS timestamptz)
+            -- The message of a chat is there already.
+            AND NOT EXISTS (SELECT FROM turns t
+                WHERE t.namespace = d.namespace AND t.message_uuid = d.message_uuid)
+        ORDER BY id
     )
     SELECT {DIALOGUE_COLUMNS} FROM d
     """

@@ -60,6 +60,10 @@ _UNRETRIEVED = """
         WHERE w.namespace = d.namespace AND w.group_key = d.group_key AND w.user_id = d.user_id
             AND w.created_at >= :cutoff))
 """
+_LEAVING_THE_WINDOW: Mapping[Reason, str] = {
+    "expired": "DELETE FROM window_messages w USING hot WHERE w.id = hot.id",
+    "unretrieved": "UPDATE window_messages w SET dialogue_id = NULL FROM hot WHERE w.id = hot.id",
+}
 _KEYS: Mapping[Reason, str] = {"expired": "expires_at", "unretrieved": "stored_at"}
 
 
@@ -92,11 +96,11 @@ async def delete_batch(
 ) -> Batch:
     """Delete the next messages that are to go for this reason, and all that stands beside them.
 
-    The hot window keeps its copies; it is a tier of its own.
+    What has expired leaves the hot window, too; what only nobody asked for stays there, a copy.
     """
     if reason == "unretrieved" and limits.cutoff is None:
         return Batch(0, None)
-    condition, key = _condition(reason, limits), _KEYS[reason]
+    condition, key, leaving = _condition(reason, limits), _KEYS[reason], _LEAVING_THE_WINDOW[reason]
     row = (
         await session.execute(
             text(
@@ -125,8 +129,8 @@ async def delete_batch(
                 ), hot AS MATERIALIZED (
                     SELECT id FROM window_messages WHERE dialogue_id IN (SELECT id FROM gone)
                     ORDER BY id FOR UPDATE
-                ), hot_unlinked AS (
-                    UPDATE window_messages w SET dialogue_id = NULL FROM hot WHERE w.id = hot.id
+                ), hot_left AS (
+                    {leaving}
                 ), warm_gone AS (
                     DELETE FROM summaries s USING gone
                     WHERE gone.kind = 'summary' AND s.namespace = gone.namespace

@@ -321,3 +321,41 @@ async def test_the_service_answers_while_forty_wait(serve: LiveFactory, chat_pro
         assert (await live.client.get("/sessions")).status_code == 200
         assert not any(task.done() for task in waiting)
         await asyncio.gather(*waiting)
+
+
+async def test_a_session_of_nothing_but_talk_is_listed(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    async with serve(**chat_settings(chat_provider)) as live:
+        await add(live, "我住在杭州", user_id=3)
+        for user_id, group_id in ((2, None), (3, None), (2, -7), (4, 9)):
+            done = await say(live, "好的", user_id=user_id, group_id=group_id)
+            await judged(live, done["turn_id"])
+        found = []
+        cursor = None
+        while True:
+            page = (
+                await live.client.get(
+                    "/sessions", params={"limit": 2} | ({"cursor": cursor} if cursor else {})
+                )
+            ).json()
+            found += page["sessions"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert [one["session_key"] for one in found] == ["-7:2", "2", "3", "9:4"]
+        assert [one["dialogues"] for one in found] == [0, 0, 1, 0]
+        assert all(one["window_tokens"] > 0 and one["first_at"] <= one["last_at"] for one in found)
+
+
+async def test_a_message_that_the_bot_stores_after_the_chat_is_said_once(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    chat_provider.control({"only": "evaluation", "delay_s": 2, "times": None})
+    async with serve(**chat_settings(chat_provider)) as live:
+        done = await say(live, "我住在杭州", message_uuid="u-1")
+        stored = await add(live, "我住在杭州", message_uuid="u-1")
+        assert await spoken(live) == [("user", "我住在杭州"), ("assistant", done["reply"])]
+        turn = await judged(live, done["turn_id"])
+        assert turn["dialogue_ids"][0] == stored["id"]
+        assert len(await listed(live)) == 2

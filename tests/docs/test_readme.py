@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.cli import cli
+from tests.live import eventually
+from tests.talk import chat_settings, read_events
 
 if TYPE_CHECKING:
-    from tests.conftest import LiveService
+    from tests.conftest import LiveFactory, LiveService
+    from tests.doubles.chat_fixtures import ChatProvider
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "README.zh-CN.md")
@@ -44,35 +47,63 @@ async def run(*command: str, cwd: Path) -> str:
     return out.decode()
 
 
-@both
-async def test_the_walk_does_what_it_shows(name: str, live_service: "LiveService", tmp_path: Path) -> None:
-    """Every `bash` and `python` block in its order; a `text` block is what the one before it printed."""
+async def no_turn_waits(live: "LiveService") -> bool:
+    return not (await live.client.get("/stats")).json()["turns"]["pending"]
+
+
+def shown(block: str) -> str:
+    """A pattern of what a `text` block shows; … stands for what is another each time."""
+    return re.escape(block.strip()).replace("…", ".+?")
+
+
+async def take_walk(name: str, live: "LiveService", folder: Path) -> list[str]:
+    """Run every `bash` and `python` block in its order; a `text` block is what the one before it printed."""
     walk = blocks(name, "bash", "python", "text")
     # The first block shows what memory lines are like, before there is a service.
     assert walk[0][0] == "text"
     printed = ""
     answers = []
     for language, block in walk[1:]:
-        source = block.replace(ADDRESS, live_service.url)
+        source = block.replace(ADDRESS, live.url)
         if language == "text":
-            assert printed.strip() == block.strip()
+            assert re.fullmatch(shown(block), printed.strip())
             continue
         assert source != block, "a block of the walk asks the service"
+        # Who reads on is slower than the judgement of a turn.
+        await eventually(lambda: no_turn_waits(live))
         if language == "python":
-            printed = await run(sys.executable, "-c", source, cwd=tmp_path)
+            printed = await run(sys.executable, "-c", source, cwd=folder)
         else:
             # -f: an answer of 400 and above ends the walk here, where a reader would see it.
             script = source.replace("curl -s", "curl -sf -w '\\n'")
-            printed = await run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path)
+            printed = await run("bash", "-euo", "pipefail", "-c", script, cwd=folder)
         answers.append(printed)
-    stored, batch, _, prompt, around = answers
-    assert json.loads(stored)["content"] in walk[0][1]
+    return answers
+
+
+@both
+async def test_the_walk_does_what_it_shows(
+    name: str, serve: "LiveFactory", chat_provider: "ChatProvider", tmp_path: Path
+) -> None:
+    async with serve(**chat_settings(chat_provider)) as live:
+        answers = await take_walk(name, live, tmp_path)
+    stored, batch, _, prompt, around, chat, spoken, turn, upkeep = answers
+    assert json.loads(stored)["content"] in blocks(name, "text")[0][1]
     assert json.loads(batch)["stored"] == 3
     assert prompt.startswith("system : ")
     assert "user : " in prompt
     _, _, session, user = map(json.loads, around.strip().splitlines())
     assert session["erased"]["dialogues"] == 4
     assert user["erased"]["dialogues"] == 1
+    assert json.loads(turn)["turn_id"] == json.loads(chat)["turn_id"]
+    events = read_events(spoken.removesuffix("\n"))
+    assert [event for event, _ in events if event != "delta"] == ["memories", "done"]
+    assert "花生过敏" in events[-1][1]["reply"]
+    assert chat_provider.requests()["kinds"].count("chat") == 2
+    summaries, forgotten, erased = map(json.loads, upkeep.strip().splitlines())
+    assert summaries == {"summaries": []}
+    assert forgotten["dry_run"] is True
+    assert erased["erased"]["turns"] == 2
 
 
 @both

@@ -143,9 +143,18 @@ async def test_all_that_stands_beside_a_message_goes_with_it(world: World, clock
     for table in ("embedding_jobs", "retrievals", "correction_jobs"):
         left = await world.connection.fetch(f"SELECT dialogue_id FROM {table}")
         assert [row["dialogue_id"] for row in left] == [kept.id], table
-    # The conversation that is going on is a tier of its own.
     window = await world.services.sessions.window("default", of)
-    assert [(one.content, one.dialogue_id) for one in window] == [("旧的", None), ("新的", kept.id)]
+    assert [(one.content, one.dialogue_id) for one in window] == [("新的", kept.id)]
+    # What only nobody asked for may still be talked about: the conversation is a tier of its own.
+    await world.connection.execute(
+        "UPDATE dialogues SET stored_at = $1, created_at = $1 WHERE id = $2",
+        clock.now - 2 * _DAYS_90,
+        kept.id,
+    )
+    await world.connection.execute("DELETE FROM retrievals")
+    assert await world.services.sweep.forget(None) == Forgotten(0, 1)
+    window = await world.services.sessions.window("default", of)
+    assert [(one.content, one.dialogue_id) for one in window] == [("新的", None)]
 
 
 async def _summarise(world: World, clock: SetClock, *, user_id: int, group_id: int | None = None) -> int:
@@ -172,8 +181,8 @@ async def test_summaries_stay_as_long_as_their_session_lives(world: World, clock
     assert await world.services.sweep.count(None) == Forgotten(0, 1)
     await world.services.sweep.forget(None)
     assert silent not in await _ids(world)
-    assert await world.services.summaries.recent("default", Session(1), limit=3) == []
-    assert len(await world.services.summaries.recent("default", Session(1, 7), limit=3)) == 1
+    assert await world.services.summaries.list_all("default", Session(1)) == []
+    assert len(await world.services.summaries.list_all("default", Session(1, 7))) == 1
 
 
 async def test_a_sweep_goes_on_over_what_stays(world: World, clock: SetClock) -> None:
