@@ -1,14 +1,22 @@
 """Whether the service can do its work, and the gauges that say how far behind it is."""
 
+import asyncio
 from dataclasses import dataclass
 
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
+from app.dialogues.embedding_store import QueueFacts
 from app.errors import UnavailableError
+from app.evaluation.store import QueueFacts as TurnQueueFacts
 from app.evaluation.worker import EvaluationWorker
 from app.telemetry import Metrics
 
 _LAG_LIMIT_S = 300.0
+# Whoever asks gives up soon after; a database that has not answered by then is of no use to anybody.
+_PATIENCE_S = 3.0
+
+
+_Facts = tuple[str | None, QueueFacts, TurnQueueFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +49,13 @@ class HealthService:
         self._revision = revision
         self._embedding_model = embedding_model
         self._other_models = other_models
+        self._asking: set[asyncio.Task[_Facts]] = set()
 
     async def check_ready(self) -> Readiness:
         """Ask the database, now."""
         details: dict[str, int | float | str | None] = {"embedding_model": self._embedding_model}
         try:
-            revision = await self._database.read_revision()
-            facts = await self._pipeline.queue_facts()
-            turns = await self._evaluation.queue_facts()
+            revision, facts, turns = await self._ask_in_time()
         except UnavailableError as error:
             return Readiness(ready=False, reasons=[str(error)], details=details)
         details |= {
@@ -76,11 +83,38 @@ class HealthService:
     async def refresh_gauges(self) -> None:
         """Bring the queues' gauges up to date; what cannot be asked stays as it was."""
         try:
-            facts = await self._pipeline.queue_facts()
-            turns = await self._evaluation.queue_facts()
+            _, facts, turns = await self._ask_in_time()
         except UnavailableError:
             return
         self._metrics.embeddings_pending.set(facts.pending)
         self._metrics.embeddings_failed.set(facts.failed)
         self._metrics.embedding_lag.set(facts.lag_s)
         self._metrics.evaluation_lag.set(turns.lag_s)
+
+    async def _read_all(self) -> _Facts:
+        return (
+            await self._database.read_revision(),
+            await self._pipeline.queue_facts(),
+            await self._evaluation.queue_facts(),
+        )
+
+    async def _ask_in_time(self) -> _Facts:
+        """What the database tells.
+
+        Raises:
+            UnavailableError: it does not answer, or not in time.
+        """
+        task = asyncio.create_task(self._read_all())
+        self._asking.add(task)
+        task.add_done_callback(self._forget)
+        done, _ = await asyncio.wait([task], timeout=_PATIENCE_S)
+        if not done:
+            # Not waited for: to hang up on a server that is frozen takes its time, too.
+            task.cancel()
+            raise UnavailableError(f"the database has not answered within {_PATIENCE_S:g} s")
+        return task.result()
+
+    def _forget(self, task: asyncio.Task[_Facts]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be waiting any more

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,8 +25,10 @@ from app.api.fields import (
     QueryTime,
     SenderName,
     Time,
+    TimeBefore9000,
     UserId,
     at_zone,
+    refuse_before_2000,
     whole,
 )
 from app.api.wire import BODY_STATUSES, DialogueReply, Reply, ReplyId, Written, answer_json, problems
@@ -61,7 +64,7 @@ class DialogueRequest(BaseModel):
     message_uuid: MessageUuid | None = None
     created_at: Time | None = Field(default=None, description="Default: now, and the message is a live one.")
     score: Annotated[int, whole(ge=0, le=100)] | None = None
-    expires_at: Time | None = None
+    expires_at: TimeBefore9000 | None = None
     pinned: Flag = False
     wait: Flag = Field(default=False, description="Answer only after the embedding is made.")
 
@@ -85,7 +88,7 @@ class DialogueChangeRequest(BaseModel):
     content: Content | SkipJsonSchema[None] = None
     pinned: Flag | SkipJsonSchema[None] = None
     outdated: Flag | SkipJsonSchema[None] = None
-    expires_at: Time | None = None
+    expires_at: TimeBefore9000 | None = None
     score: Annotated[int, whole(ge=0, le=100)] | None = None
 
 
@@ -112,12 +115,26 @@ class PageReply(Reply):
     next_cursor: str | None
 
 
+def check_created_at(created_at: datetime, *, zone: ZoneInfo, latest: datetime) -> None:
+    """Refuse what no message can have been said at.
+
+    Raises:
+        ValueError: it is before 2000 or later than `latest`.
+    """
+    refuse_before_2000(created_at, zone)
+    if created_at > latest:
+        raise ValueError("must not be more than one day ahead")
+
+
 def _read_new(
     body: DialogueRequest, *, options: ApiOptions, latest: datetime, pointer: str, faults: list[FieldFault]
 ) -> NewDialogue:
     created_at = None if body.created_at is None else at_zone(body.created_at, options.zone)
-    if created_at is not None and created_at > latest:
-        faults.append(FieldFault(f"{pointer}/created_at", "must not be more than one day ahead"))
+    if created_at is not None:
+        try:
+            check_created_at(created_at, zone=options.zone, latest=latest)
+        except ValueError as error:
+            faults.append(FieldFault(f"{pointer}/created_at", str(error)))
     return NewDialogue(
         user_id=body.user_id,
         role=body.role,

@@ -25,7 +25,7 @@ MAX_TOKENS: Final = 131_072
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 _FIRST_YEAR = 2000
-_NO_PRESENT_FROM_YEAR = 9000
+_TOO_LATE_FROM_YEAR = 9000
 # 1e11 seconds is the year 5138, 1e11 milliseconds is 1973: no time from 2000 on can be mistaken.
 _FIRST_MILLISECONDS = 100_000_000_000
 _LAST_MILLISECONDS = 253_402_300_800_000
@@ -100,10 +100,10 @@ def read_session_key(value: object) -> Session:
 
 
 def read_time(value: object) -> datetime:
-    """A time of the wire; naive where it came without offset. Not before 2000 as it is written.
+    """A time of the wire; naive where it came without offset.
 
     Raises:
-        ValueError: it is no time, or before 2000-01-01.
+        ValueError: it is no time, or before 2000-01-01 both as it is written and in UTC.
     """
     if isinstance(value, str):
         return _from_iso(value)
@@ -112,11 +112,11 @@ def read_time(value: object) -> datetime:
     raise ValueError(_NOT_A_TIME)
 
 
-def read_now(value: object) -> datetime:
-    """Like `read_time`, for a present: arithmetic with it must not run out of the calendar."""
+def read_time_before_9000(value: object) -> datetime:
+    """Like `read_time`, for a time that is computed with or stored: neither may run out of the calendar."""
     written = read_time(value)
-    if written.year >= _NO_PRESENT_FROM_YEAR:
-        raise ValueError(f"must be before the year {_NO_PRESENT_FROM_YEAR}")
+    if written.year >= _TOO_LATE_FROM_YEAR:
+        raise ValueError(f"must be before the year {_TOO_LATE_FROM_YEAR}")
     return written
 
 
@@ -140,9 +140,15 @@ def _from_iso(text: str) -> datetime:
         written = datetime.fromisoformat(f"{date}T{time}{offset}")
     except ValueError:
         raise ValueError("is not a time of the calendar") from None
-    if written.year < _FIRST_YEAR:
+    if _is_before_2000(written):
         raise ValueError(_BEFORE_2000)
     return written
+
+
+def _is_before_2000(written: datetime) -> bool:
+    if written.tzinfo is None or written.year != _FIRST_YEAR - 1:
+        return written.year < _FIRST_YEAR
+    return written.astimezone(UTC).year < _FIRST_YEAR
 
 
 def _from_number(number: float) -> datetime:
@@ -163,6 +169,16 @@ def at_zone(written: datetime, zone: ZoneInfo) -> datetime:
         return aware.astimezone(UTC)
     except OverflowError:
         return _LATEST
+
+
+def refuse_before_2000(instant: datetime, zone: ZoneInfo) -> None:
+    """Refuse an instant that an export, whose times are in `zone`, could not give back to `read_time`.
+
+    Raises:
+        ValueError: it is before 2000-01-01 both in the zone and in UTC.
+    """
+    if instant.year < _FIRST_YEAR and instant.astimezone(zone).year < _FIRST_YEAR:
+        raise ValueError(_BEFORE_2000)
 
 
 def read_zone(value: object) -> ZoneInfo:
@@ -195,7 +211,8 @@ def _blank_is_none(value: object) -> object:
     return None if isinstance(cleaned, str) and is_blank(cleaned) else cleaned
 
 
-_DIGITS = r"0*([1-9][0-9]{0,17}|[1-8][0-9]{18})"
+_POSITIVE = r"([1-9][0-9]{0,17}|[1-8][0-9]{18})"
+_DIGITS = f"0*{_POSITIVE}"
 _INT64 = {"type": "integer", "format": "int64"}
 _USER_ID = {
     "anyOf": [
@@ -215,7 +232,7 @@ _GROUP_ID = {
 _MESSAGE_ID = {
     "anyOf": [
         _INT64 | {"minimum": INT64_MIN, "maximum": INT64_MAX},
-        {"type": "string", "pattern": r"^-?[0-9]{1,18}$"},
+        {"type": "string", "pattern": r"^-?([0-9]{1,18}|[1-8][0-9]{18})$"},
     ],
     "description": "A number, or a string of its decimal digits.",
 }
@@ -227,10 +244,10 @@ _TIME = {
     "description": "ISO 8601 (without offset: in the service's zone), or Unix seconds, or Unix milliseconds.",
 }
 SESSION_KEY_SCHEMA: dict[str, Any] = {
-    "pattern": r"^(-?[1-9][0-9]{0,17}:)?[1-9][0-9]{0,17}$",
+    "pattern": f"^(-?{_POSITIVE}:)?{_POSITIVE}$",
     "description": "`user_id` in private, `group_id:user_id` in a group.",
 }
-_NOW = _TIME | {
+_TIME_BEFORE_9000 = _TIME | {
     "anyOf": [
         {"type": "string", "format": "date-time"},
         {"type": "number", "minimum": 946_684_800, "exclusiveMaximum": 221_845_392_000_000},
@@ -250,7 +267,7 @@ QueryGroupId = Annotated[int | None, PlainValidator(read_group_id), WithJsonSche
 DialogueId = Annotated[int, PlainValidator(read_int64), WithJsonSchema(_MESSAGE_ID)]
 
 Time = Annotated[datetime, PlainValidator(read_time), WithJsonSchema(_TIME)]
-Now = Annotated[datetime, PlainValidator(read_now), WithJsonSchema(_NOW)]
+TimeBefore9000 = Annotated[datetime, PlainValidator(read_time_before_9000), WithJsonSchema(_TIME_BEFORE_9000)]
 QueryTime = Annotated[datetime, PlainValidator(read_query_time), WithJsonSchema(_TIME)]
 Zone = Annotated[
     ZoneInfo,

@@ -13,11 +13,11 @@ from app.api.fields import (
     MAX_TOKENS,
     Flag,
     GroupId,
-    Now,
     Persona,
     Query,
     ShortText,
     Time,
+    TimeBefore9000,
     UserId,
     Zone,
     at_zone,
@@ -88,7 +88,7 @@ class SearchRequest(BaseModel):
     timezone: Zone | None = Field(
         default=None, description="Zone of the lines and of time words. Default: the setting TIMEZONE."
     )
-    now: Now | None = Field(
+    now: TimeBefore9000 | None = Field(
         default=None, description="Default: the clock. Everything relative is computed from it."
     )
     explain: Flag = Field(default=False, description="Add each side's scores to the memories.")

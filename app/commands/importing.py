@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 from tqdm import tqdm
 
-from app.api.dialogues import DialogueRequest
+from app.api.dialogues import DialogueRequest, check_created_at
 from app.api.fields import Flag, at_zone
 from app.dialogues.records import Kind, NewDialogue, Session, Stored
 from app.dialogues.transfer import Namer, export_line, read_entries
@@ -177,8 +177,11 @@ def _read_message(
 ) -> NewDialogue:
     read = ImportedDialogue.model_validate(fields)
     created_at = None if read.created_at is None else at_zone(read.created_at, zone)
-    if created_at is not None and created_at > latest:
-        raise ValueError("created_at: must not be more than one day ahead")
+    if created_at is not None:
+        try:
+            check_created_at(created_at, zone=zone, latest=latest)
+        except ValueError as error:
+            raise ValueError(f"created_at: {error}") from None
     message_uuid = read.message_uuid
     if message_uuid is None and read.message_id is None:
         message_uuid = namer.name(

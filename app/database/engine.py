@@ -15,7 +15,7 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 from sqlalchemy import event, text
 from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
@@ -158,8 +158,8 @@ def _create_engine(
         max_overflow=pool_size,
         pool_timeout=_POOL_TIMEOUT_S,
         pool_recycle=1800,
-        # A pessimistic ping would cost a round trip a request; a dead connection invalidates the whole pool
-        # at its first error instead, so one request sees a 503 at most and the next opens anew.
+        # A ping would cost a round trip a request. `refuse_closed` sees without one what the server has
+        # closed; what died in silence fails one request, whose error invalidates the whole pool.
         pool_pre_ping=False,
         connect_args=connect_args,
         **({"isolation_level": isolation_level} if isolation_level else {}),
@@ -168,5 +168,11 @@ def _create_engine(
     @event.listens_for(engine.sync_engine, "connect")
     def register_codecs(dbapi_connection: Any, _record: object) -> None:
         dbapi_connection.run_async(register_vector)
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def refuse_closed(dbapi_connection: Any, _record: object, _proxy: object) -> None:
+        # The event loop has seen the end of the stream when the server died, whoever was idle then.
+        if dbapi_connection.driver_connection.is_closed():
+            raise DisconnectionError("the server has closed the connection")
 
     return engine

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from asyncpg import DeadlockDetectedError
 from sqlalchemy.exc import DBAPIError
@@ -20,6 +22,7 @@ from app.dialogues.records import (
     UNSET,
     Dialogue,
     DialogueChange,
+    Kind,
     NewDialogue,
     Page,
     Position,
@@ -36,6 +39,8 @@ from app.errors import ConflictError, NotFoundError, UnavailableError
 _WRITE_TRIES = 5
 _IN_THREAD_ABOVE_CHARS = 20_000
 _EXPORT_PAGE = 1000
+
+_T = TypeVar("_T")
 
 
 class DialogueService:
@@ -77,7 +82,7 @@ class DialogueService:
         """
         async with self._database.read() as session:
             found = await store.find_dialogue(session, namespace, dialogue_id)
-        if found is None or (found.expires_at is not None and found.expires_at <= self._clock()):
+        if found is None or _has_expired(found, self._clock()):
             raise _not_found(dialogue_id)
         return found
 
@@ -92,11 +97,9 @@ class DialogueService:
         token_count, terms, kind = None, None, None
         if change.content is not UNSET:
             changed_from = await self.get(namespace, dialogue_id)
-            token_count = count_tokens(change.content)
-            terms = text_signature(change.content, changed_from.sender_name)
-            # A summary stays one, whatever it says.
-            is_summary = changed_from.kind == "summary"
-            kind = "summary" if is_summary else classify(change.content, role=changed_from.role)
+            token_count, terms, kind = await _run(
+                partial(_read_content, change.content, changed_from), chars=len(change.content)
+            )
         async with self._database.transaction() as session:
             changed = await store.update_dialogue(
                 session,
@@ -182,11 +185,8 @@ class DialogueService:
         self, namespace: str, new: Sequence[NewDialogue], *, wait: bool, name: Callable[[int], str]
     ) -> list[Stored]:
         now = self._clock()
-        if sum(len(item.content) for item in new) > _IN_THREAD_ABOVE_CHARS:
-            prepared = await asyncio.to_thread(prepare, new, now=now)
-        else:
-            prepared = prepare(new, now=now)
-        prepared = await self._take_known_names(namespace, new, prepared)
+        prepared = await _run(partial(prepare, new, now=now), chars=sum(len(item.content) for item in new))
+        prepared = await self._take_known_names(namespace, new, prepared, now=now)
         first_places = _first_places(prepared, name)
         stored = await self._write(namespace, prepared, first_places, now=now, name=name)
         if any(item.created for item in stored):
@@ -198,14 +198,19 @@ class DialogueService:
         return await self._read_again(namespace, stored)
 
     async def _take_known_names(
-        self, namespace: str, new: Sequence[NewDialogue], prepared: list[PreparedDialogue]
+        self,
+        namespace: str,
+        new: Sequence[NewDialogue],
+        prepared: list[PreparedDialogue],
+        *,
+        now: datetime,
     ) -> list[PreparedDialogue]:
         """Give a message without a uuid the one that it was stored with, which its `message_id` tells."""
         ids = {item.message_id for item in new if item.message_uuid is None and item.message_id is not None}
         if not ids:
             return prepared
         async with self._database.read() as session:
-            known = await store.find_names(session, namespace, sorted(ids))
+            known = await store.find_names(session, namespace, sorted(ids), now=now)
         return [
             replace(item, message_uuid=known[key])
             if given.message_uuid is None
@@ -249,6 +254,22 @@ class DialogueService:
         ]
 
 
+async def _run(compute: Callable[[], _T], *, chars: int) -> _T:
+    """Compute off the event loop where there is so much text that everybody else would wait."""
+    return await asyncio.to_thread(compute) if chars > _IN_THREAD_ABOVE_CHARS else compute()
+
+
+def _read_content(content: str, changed_from: Dialogue) -> tuple[int, bytes, Kind]:
+    """What is computed of a message's new content: tokens, terms, kind."""
+    # A summary stays one, whatever it says.
+    is_summary = changed_from.kind == "summary"
+    return (
+        count_tokens(content),
+        text_signature(content, changed_from.sender_name),
+        "summary" if is_summary else classify(content, role=changed_from.role),
+    )
+
+
 async def _insert_or_find(
     session: WriteSession,
     namespace: str,
@@ -257,21 +278,42 @@ async def _insert_or_find(
     *,
     now: datetime,
 ) -> dict[str, tuple[ExistingDialogue, bool]] | None:
-    """Each uuid's message and whether it is new; None where one was deleted between the two looks."""
-    fresh = [prepared[place] for place in first_places.values()]
-    inserted = await store.insert_dialogues(session, namespace, fresh, now=now, live_since=now - LIVE_WITHIN)
-    hashes = {item.message_uuid: item.written_hash for item in fresh}
-    found = {
+    """Each uuid's message and whether it is new; None where one was deleted between the two looks.
+
+    One that has expired is as good as deleted: it makes room.
+    """
+    fresh = {uuid: prepared[place] for uuid, place in first_places.items()}
+    found = await _insert(session, namespace, list(fresh.values()), now=now)
+    missing = [uuid for uuid in fresh if uuid not in found]
+    if not missing:
+        return found
+    existing = await store.find_by_uuid(session, namespace, missing)
+    expired = [one.dialogue for one in existing.values() if _has_expired(one.dialogue, now)]
+    for dialogue in sorted(expired, key=lambda one: one.id):
+        await store.delete_dialogue(session, namespace, dialogue.id)
+        del existing[dialogue.message_uuid]
+    found |= {uuid: (item, False) for uuid, item in existing.items()}
+    if expired:
+        again = [fresh[dialogue.message_uuid] for dialogue in expired]
+        found |= await _insert(session, namespace, again, now=now)
+    return found if len(found) == len(fresh) else None
+
+
+async def _insert(
+    session: WriteSession, namespace: str, prepared: list[PreparedDialogue], *, now: datetime
+) -> dict[str, tuple[ExistingDialogue, bool]]:
+    """By uuid, those that the namespace did not have yet."""
+    hashes = {item.message_uuid: item.written_hash for item in prepared}
+    return {
         dialogue.message_uuid: (ExistingDialogue(dialogue, hashes[dialogue.message_uuid]), True)
-        for dialogue in inserted
+        for dialogue in await store.insert_dialogues(
+            session, namespace, prepared, now=now, live_since=now - LIVE_WITHIN
+        )
     }
-    missing = [uuid for uuid in first_places if uuid not in found]
-    if missing:
-        existing = await store.find_by_uuid(session, namespace, missing)
-        if len(existing) < len(missing):
-            return None
-        found |= {uuid: (item, False) for uuid, item in existing.items()}
-    return found
+
+
+def _has_expired(dialogue: Dialogue, now: datetime) -> bool:
+    return dialogue.expires_at is not None and dialogue.expires_at <= now
 
 
 def _first_places(prepared: list[PreparedDialogue], name: Callable[[int], str]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """The record's SQL."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from asyncpg import BitString
@@ -67,7 +67,7 @@ _INSERT = text(
         INSERT INTO window_messages
             (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
         SELECT namespace, user_id, group_id, id, role, content, sender_name, token_count, created_at
-        FROM d WHERE created_at >= CAST(:live_since AS timestamptz)
+        FROM d WHERE created_at >= CAST(:live_since AS timestamptz) AND visible_until > :now
             -- The message of a chat is there already.
             AND NOT EXISTS (SELECT FROM turns t
                 WHERE t.namespace = d.namespace AND t.message_uuid = d.message_uuid)
@@ -93,7 +93,7 @@ async def insert_dialogues(
         namespace: the caller's.
         prepared: the messages.
         now: when they are stored.
-        live_since: those said since then enter the window; None: none does.
+        live_since: those said since then, and not expired, enter the window; None: none does.
 
     Returns:
         What was stored, in no particular order.
@@ -142,15 +142,16 @@ async def find_by_uuid(
 
 
 async def find_names(
-    session: ReadSession, namespace: str, message_ids: Sequence[int]
+    session: ReadSession, namespace: str, message_ids: Sequence[int], *, now: datetime
 ) -> dict[tuple[Session, int, int], str]:
-    """The uuids of messages with these ids, by session, id and written hash; of several the oldest's."""
+    """The uuids of unexpired messages with these ids, by session, id and written hash; the oldest's."""
     rows = await session.execute(
         text(
             "SELECT user_id, group_id, qq_message_id, written_hash, message_uuid FROM dialogues"
-            " WHERE qq_message_id = ANY(CAST(:ids AS bigint[])) AND namespace = :namespace ORDER BY id DESC"
+            " WHERE qq_message_id = ANY(CAST(:ids AS bigint[])) AND namespace = :namespace"
+            " AND visible_until > :now ORDER BY id DESC"
         ),
-        {"ids": list(message_ids), "namespace": namespace},
+        {"ids": list(message_ids), "namespace": namespace, "now": now},
     )
     return {
         (Session(row.user_id, row.group_id), row.qq_message_id, row.written_hash): row.message_uuid
@@ -388,4 +389,8 @@ def erasure_values(of: Session | int) -> dict[str, int]:
 
 def read_dialogue(row: Row[Any]) -> Dialogue:
     """A message from a row that begins with `DIALOGUE_COLUMNS`, in the order of `Dialogue`'s fields."""
-    return Dialogue(*tuple(row)[:18])
+    dialogue = Dialogue(*tuple(row)[:18])
+    # PostgreSQL's infinity is read as a time without zone, which compares with no other.
+    if dialogue.expires_at is not None and dialogue.expires_at.tzinfo is None:
+        dialogue = replace(dialogue, expires_at=dialogue.expires_at.replace(tzinfo=UTC))
+    return dialogue

@@ -1,5 +1,6 @@
 """Ids, times, text and session keys as the wire gives them."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -246,3 +247,48 @@ def test_the_longest_texts() -> None:
     for adapter, text in ((CONTENT, "字" * 100_001), (SENDER, "名" * 201)):
         with pytest.raises(ValidationError, match="at most"):
             adapter.validate_python(text)
+
+
+MIDNIGHT_2000 = datetime(2000, 1, 1, tzinfo=UTC)
+ZONES = st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York", "Pacific/Kiritimati", "Etc/GMT+12"])
+
+
+@given(
+    st.datetimes(datetime(1999, 12, 30), datetime(2000, 1, 2)),  # noqa: DTZ001
+    st.one_of(st.none(), st.integers(-14 * 60, 14 * 60)),
+    ZONES.map(ZoneInfo),
+)
+def test_a_time_that_is_stored_is_read_again_from_an_export(
+    naive: datetime, offset_min: int | None, zone: ZoneInfo
+) -> None:
+    offset = None if offset_min is None else timezone(timedelta(minutes=offset_min))
+    try:
+        instant = fields.at_zone(fields.read_time(naive.replace(tzinfo=offset).isoformat()), zone)
+        fields.refuse_before_2000(instant, zone)
+    except ValueError:
+        assert naive.year < 2000 if offset is None else naive.replace(tzinfo=offset) < MIDNIGHT_2000
+        return
+    exported = instant.astimezone(zone).isoformat(timespec="microseconds")
+    assert fields.at_zone(fields.read_time(exported), zone) == instant
+    assert instant.astimezone(zone).year >= 2000 or instant >= MIDNIGHT_2000
+
+
+@given(st.integers(-8_999_999_999_999_999_999, 8_999_999_999_999_999_999))
+def test_the_patterns_of_the_schemas_take_every_id_of_19_digits(number: int) -> None:
+    of_id = TypeAdapter(fields.DialogueId).json_schema()["anyOf"][1]["pattern"]
+    assert re.search(of_id, str(number))
+    if number:
+        key = f"{number}:{abs(number)}"
+        assert re.search(fields.SESSION_KEY_SCHEMA["pattern"], key)
+        assert fields.read_session_key(key).key == key
+        assert re.search(TypeAdapter(fields.GroupId).json_schema()["anyOf"][2]["pattern"], str(number))
+
+
+@given(ZONES.map(ZoneInfo))
+def test_a_time_in_another_zones_2000_only_is_refused_where_it_is_stored(zone: ZoneInfo) -> None:
+    first = fields.at_zone(fields.read_time("2000-01-01T00:00:00+14:00"), zone)
+    if zone.key == "Pacific/Kiritimati":
+        fields.refuse_before_2000(first, zone)
+    else:
+        with pytest.raises(ValueError, match="must not be before 2000"):
+            fields.refuse_before_2000(first, zone)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+import asyncpg
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from app.api.application import build_api
 from app.api.context import ApiOptions
 from app.api.middleware import MAX_BODY_BYTES
+from app.database.embedded import EmbeddedPostgres
 
 DOCUMENT = build_api(ApiOptions()).openapi()
 
@@ -191,7 +193,7 @@ async def test_a_search_of_nothing_is_an_empty_list(live_service: Live) -> None:
 
 
 async def test_a_search_may_ask_from_the_ends_of_the_calendar(live_service: Live) -> None:
-    await add(live_service, "订单", expires_at="9999-12-31T23:59:59Z")
+    await add(live_service, "订单", expires_at="8999-12-31T23:59:59-12:00")
     for times in (
         {"now": "8999-12-31T23:59:59Z"},
         {"now": "2000-01-01", "timezone": "Pacific/Kiritimati"},
@@ -203,6 +205,43 @@ async def test_a_search_may_ask_from_the_ends_of_the_calendar(live_service: Live
             answer = await live_service.client.post(path, json=body)
             assert answer.status_code == 200, answer.text
             fit(shape, answer.json())
+
+
+@pytest.mark.parametrize(
+    "expires_at", ["9000-01-01", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z", 253402300799]
+)
+async def test_nothing_expires_at_the_end_of_the_calendar(live_service: Live, expires_at: object) -> None:
+    stored = await add(live_service)
+    for method, path, body in (
+        ("POST", "/dialogues", message(expires_at=expires_at)),
+        ("PATCH", f"/dialogues/{stored['id']}", {"expires_at": expires_at}),
+    ):
+        answer = await live_service.client.request(method, path, json=body)
+        assert answer.status_code == 422
+        assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/expires_at"]
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity"])
+async def test_a_row_that_expires_at_infinity_is_read(
+    live_service: Live, postgres: EmbeddedPostgres, database_name: str, value: str
+) -> None:
+    stored = await add(live_service, "我的订单号是ORD123456")
+    connection = await asyncpg.connect(postgres.dsn_for(database_name))
+    await connection.execute(f"UPDATE dialogues SET expires_at = '{value}'")
+    await connection.close()
+    path = f"/dialogues/{stored['id']}"
+    query = {"user_id": 123456789, "query": "订单"}
+    client = live_service.client
+    answers = [
+        await client.get(path),
+        await client.get("/dialogues?user_id=123456789"),
+        await client.post("/memory/search", json=query),
+        await client.post("/memory/prompt", json=query),
+        await client.patch(path, json={"pinned": True}),
+        await client.patch(path, json={"content": "改了"}),
+        await client.get("/sessions"),
+    ]
+    assert {answer.status_code for answer in answers} == ({200, 404} if value == "-infinity" else {200})
 
 
 async def test_a_prompt_is_ready_to_send(live_service: Live) -> None:

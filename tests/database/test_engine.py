@@ -76,18 +76,59 @@ async def test_a_full_pool_says_so(
     await small.aclose()
 
 
-async def test_lost_connections_cost_one_failure(
+async def write(database: Database) -> int:
+    async with database.transaction() as session:
+        return int((await session.execute(text("SELECT 1"))).scalar_one())
+
+
+async def test_connections_that_the_server_closed_cost_no_failure(
     database: Database, postgres: EmbeddedPostgres, database_name: str
 ) -> None:
-    async with database.read(), database.read():
-        pass
-    await execute(
-        postgres,
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database_name}'",
-    )
+    for _ in range(2):
+        async with database.read(), database.read(), database.transaction(), database.transaction():
+            pass
+        await execute(
+            postgres,
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+            f" WHERE datname = '{database_name}'",
+        )
+        assert [await ask(database), await write(database)] == [1, 1]
+    assert database.checked_out == 0
+
+
+async def test_connections_that_died_in_use_cost_one_failure(
+    database: Database, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    async def die_in_use() -> None:
+        async with database.read() as session:
+            await execute(
+                postgres,
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+                f" WHERE datname = '{database_name}'",
+            )
+            await session.execute(text("SELECT 1"))
+
     with pytest.raises(DatabaseUnavailableError):
-        await ask(database)
+        await die_in_use()
     assert [await ask(database) for _ in range(5)] == [1] * 5
+
+
+async def test_the_first_look_at_a_server_that_was_killed_and_is_back_succeeds(tmp_path: Path) -> None:
+    with await asyncio.to_thread(start_embedded, tmp_path / "data", durable=True) as server:
+        database = Database(server.url, pool_size=2)
+        async with database.read(), database.read(), database.transaction(), database.transaction():
+            pass
+        pid = server_process.postmaster(server._cluster)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: _is_gone(server, pid))
+        await asyncio.to_thread(server.revive)
+        assert [await ask(database), await write(database), await ask(database)] == [1, 1, 1]
+        await database.aclose()
+
+
+async def _is_gone(server: EmbeddedPostgres, pid: int) -> bool:
+    return server_process.postmaster(server._cluster) != pid
 
 
 async def _answers(call: Callable[[], Awaitable[httpx.Response]], status: int) -> httpx.Response:

@@ -1,14 +1,17 @@
 """Writing and editing: once each, in order, all or nothing, exactly as it was sent."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.database.embedded import EmbeddedPostgres
-from app.dialogues.records import NewDialogue
+from app.dialogues.records import DialogueChange, NewDialogue
+from app.dialogues.tokens import count_tokens
 from app.services import Services
 from tests.conftest import LiveFactory, LiveService
 from tests.live import add, add_batch, fetch, listed, message, search
@@ -231,6 +234,51 @@ async def test_late_imports_fall_into_their_place(live_service: LiveService) -> 
     ]
     found = await search(live_service, "暗号西瓜", top_n=1, window_size=1)
     assert [one["content"] for one in found["memories"]] == ["整点10", "补录的暗号是西瓜", "整点20"]
+
+
+async def test_what_has_expired_makes_room_for_its_like(
+    live_service: LiveService, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    client = live_service.client
+    for again in (
+        {"message_uuid": "a"},
+        {"message_uuid": "b", "content": "另一条", "user_id": 2},
+        {"message_id": 7},
+    ):
+        first = await add(live_service, **again)
+        await client.patch(f"/dialogues/{first['id']}", json={"expires_at": "2024-01-16"})
+        second = await add(live_service, **again)
+        assert second["id"] != first["id"]
+        assert second["expires_at"] is None
+        retried = await client.post("/dialogues", json=message(**again))
+        assert (retried.status_code, retried.json()["id"]) == (200, second["id"])
+    named = await add(live_service, message_uuid="c", message_id=8)
+    await client.patch(f"/dialogues/{named['id']}", json={"expires_at": "2024-01-16"})
+    unnamed = await add(live_service, message_id=8)
+    assert unnamed["message_uuid"] != "c"
+    batch = [message(message_uuid=uuid) for uuid in ("c", "a", "new", "c")]
+    outcome = await add_batch(live_service, batch)
+    assert (outcome["stored"], outcome["duplicates"]) == (2, 2)
+    rows = await fetch(postgres, database_name, "SELECT count(*) FROM dialogues WHERE expires_at < now()")
+    assert rows[0][0] == 0
+
+
+async def test_a_long_text_is_read_off_the_event_loop(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def count_tokens_too(content: str) -> int:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return count_tokens(content)
+
+    monkeypatch.setattr("app.dialogues.preparation.count_tokens", count_tokens_too)
+    monkeypatch.setattr("app.dialogues.service.count_tokens", count_tokens_too)
+    for content in ("短", "长" * 20_001):
+        new = NewDialogue(user_id=1, role="user", content=content)
+        stored = await services.dialogues.add("default", new)
+        await services.dialogues.change("default", stored.dialogue.id, DialogueChange(content=content + "。"))
+    assert threads == [True, True, False, False]
 
 
 async def test_what_has_expired_is_nowhere(live_service: LiveService) -> None:
