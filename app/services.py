@@ -334,7 +334,7 @@ async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[i
 
 @asynccontextmanager
 async def _running(*loops: Coroutine[object, object, None]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(loop, name=loop.__qualname__) for loop in loops]
+    tasks = [asyncio.create_task(loop, name=getattr(loop, "__qualname__", None)) for loop in loops]
     for task in tasks:
         task.add_done_callback(_tell_end)
     try:

@@ -71,7 +71,7 @@ async def _judge(evaluator: Evaluator, filed: FiledTurn) -> _Judged:
         return _Judged(filed, judgement.score, f"filtered: {judgement.reason}")
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _Judged(filed, await evaluator.evaluate(filed.turn), "scored")
+            return _Judged(filed, await evaluator.evaluate(*filed.turn), "scored")
         except ProviderBusyError as error:
             if not tries_left:
                 return _Judged(filed, None, f"failed: {error}")
