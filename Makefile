@@ -16,7 +16,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): $(BIN)/python requirements.lock pyproject.toml
-	@echo "Installing into $(VENV) (about 200 MB, once) ..."
+	@echo "Installing into $(VENV) (about 350 MB, once) ..."
 	$(PIP) install --require-hashes -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
@@ -26,8 +26,10 @@ $(DEV_STAMP): $(STAMP) requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
+# `temporal-memory serve`, but that Ctrl-C, which is how it ends here, is no error (130) of the target. In one
+# process: a shell between would die of make's SIGTERM and leave the service running.
 serve: $(STAMP)
-	@exec $(BIN)/temporal-memory serve
+	@exec $(BIN)/python -c 'import sys; from app.cli import _exit_code; sys.exit(_exit_code(["serve"]) % 130)'
 
 demo: $(STAMP)
 	@exec $(BIN)/temporal-memory demo

@@ -123,6 +123,7 @@ async def open_services(
                 horizon_days=settings.recall.decay_horizon_days,
                 floor=settings.recall.decay_floor,
             ),
+            clock=clock,
             metrics=metrics,
             note_retrieved=retrievals.note,
         )
@@ -334,7 +335,7 @@ async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[i
 
 @asynccontextmanager
 async def _running(*loops: Coroutine[object, object, None]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(loop, name=getattr(loop, "__qualname__", None)) for loop in loops]
+    tasks = [asyncio.create_task(loop) for loop in loops]
     for task in tasks:
         task.add_done_callback(_tell_end)
     try:
@@ -348,4 +349,4 @@ async def _running(*loops: Coroutine[object, object, None]) -> AsyncIterator[Non
 def _tell_end(task: asyncio.Task[None]) -> None:
     """A loop ends by being cancelled only; work that stands still must not go unseen."""
     if not task.cancelled():
-        log.critical("background loop ended", loop=task.get_name(), exc_info=task.exception())
+        log.critical("background loop ended", loop=str(task.get_coro()), exc_info=task.exception())

@@ -82,7 +82,8 @@ class SearchRequest(BaseModel):
     )
     fill_budget: Flag | None = Field(
         default=None,
-        description="Add what else is relevant while it fits. Default: false here, true for a prompt.",
+        description="Add what else is relevant while it fits into the budget of tokens; without one, nothing"
+        " is added. Default: false in a search, true for a prompt.",
     )
     language: Language | None = Field(default=None, description="Default: the setting PROMPT_LANGUAGE.")
     timezone: Zone | None = Field(

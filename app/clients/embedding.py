@@ -83,6 +83,8 @@ class CachedEmbedder:
         self._calls: set[asyncio.Task[None]] = set()
         self._any_call = asyncio.Semaphore(concurrency)
         self._document_call = asyncio.Semaphore(max(1, concurrency - 1))
+        # Who waits here has no place in the other queues, so what somebody waits for overtakes it there.
+        self._background_call = asyncio.Semaphore(max(1, concurrency - 1))
         self._closed = False
 
     @property
@@ -129,8 +131,12 @@ class CachedEmbedder:
             raise embedded
         return embedded
 
-    async def embed_documents(self, texts: Sequence[str]) -> list[Embedded]:
+    async def embed_documents(self, texts: Sequence[str], *, background: bool = False) -> list[Embedded]:
         """The vectors of stored texts, in order; for each one that can never have a vector, the reason.
+
+        Args:
+            texts: any number.
+            background: nobody waits for them; texts that somebody waits for go first.
 
         Raises:
             ProviderError: some call failed for reasons that are not the texts'. What other calls brought is
@@ -150,7 +156,7 @@ class CachedEmbedder:
                 flights[key] = self._flights[key]
             else:
                 new[key] = text
-        flights |= self._take_off_documents(new)
+        flights |= self._take_off_documents(new, background=background)
         if flights:
             await asyncio.wait(flights.values())
         return [known[key] if key in known else flights[key].result() for key in keys]
@@ -177,14 +183,17 @@ class CachedEmbedder:
         self._metrics.embedding_cache_hits.inc()
         return vector
 
-    def _take_off_documents(self, new: dict[_Key, str]) -> dict[_Key, asyncio.Future[Embedded]]:
+    def _take_off_documents(
+        self, new: dict[_Key, str], *, background: bool
+    ) -> dict[_Key, asyncio.Future[Embedded]]:
         items = list(new.items())
         size = self._model.batch_size
+        call = self._background_documents_call if background else self._documents_call
         flights: dict[_Key, asyncio.Future[Embedded]] = {}
         for start in range(0, len(items), size):
             keys = [key for key, _ in items[start : start + size]]
             texts = [text for _, text in items[start : start + size]]
-            started = self._take_off(keys, partial(self._documents_call, texts))
+            started = self._take_off(keys, partial(call, texts))
             flights |= dict(zip(keys, started, strict=True))
         return flights
 
@@ -224,6 +233,10 @@ class CachedEmbedder:
     async def _documents_call(self, texts: Sequence[str]) -> Sequence[Embedded]:
         async with self._document_call, self._any_call:
             return await self._model.embed_documents(texts)
+
+    async def _background_documents_call(self, texts: Sequence[str]) -> Sequence[Embedded]:
+        async with self._background_call:
+            return await self._documents_call(texts)
 
     def _remember(self, key: _Key, vector: Vector) -> None:
         vector.setflags(write=False)

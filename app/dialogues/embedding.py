@@ -16,7 +16,6 @@ from app.telemetry import get_logger
 
 log = get_logger(__name__)
 
-_CLAIM_BATCHES = 4
 _VACUUM_AFTER = 5_000
 
 
@@ -35,7 +34,9 @@ class EmbeddingPipeline:
         self._database = database
         self._embedder = embedder
         self._model_id = model_id
-        self._claim_size = embedder.batch_size * _CLAIM_BATCHES
+        # One batch: a text that is claimed shares its batch's place in the queue to the model, and somebody
+        # may be waiting for it.
+        self._claim_size = embedder.batch_size
         self._loop = WorkLoop("embedding", self._work_once, workers=workers)
         self._stored_since_vacuum = 0
 
@@ -77,14 +78,14 @@ class EmbeddingPipeline:
             return False
         ids = [item.dialogue_id for item in waiting]
         async with holding(self._database, lambda session, s: store.extend_claims(session, ids, lease_s=s)):
-            await self._embed_and_store(waiting)
+            await self._embed_and_store(waiting, background=True)
         return True
 
-    async def _embed_and_store(self, waiting: Sequence[Waiting]) -> None:
+    async def _embed_and_store(self, waiting: Sequence[Waiting], *, background: bool = False) -> None:
         if not waiting:
             return
         outcomes = await self._embedder.embed_documents(
-            [indexed_text(item.content, item.sender_name) for item in waiting]
+            [indexed_text(item.content, item.sender_name) for item in waiting], background=background
         )
         made: list[tuple[Waiting, Vector]] = []
         rejected: list[tuple[Waiting, str]] = []

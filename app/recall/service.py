@@ -11,7 +11,7 @@ from asyncpg import DataError
 from sqlalchemy.exc import DBAPIError
 
 from app.clients.embedding import CachedEmbedder, Vector
-from app.clock import monotonic_s
+from app.clock import Clock, monotonic_s
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.indexed_text import indexed_text
@@ -75,6 +75,7 @@ class RecallService:
         model_id: int,
         other_models: bool,
         decay_rule: DecayRule,
+        clock: Clock,
         metrics: Metrics,
         note_retrieved: Callable[[Sequence[int]], None],
     ) -> None:
@@ -87,6 +88,7 @@ class RecallService:
             model_id: the embedder's number in `embedding_models`.
             other_models: whether there are vectors of other models.
             decay_rule: how relevance falls with age.
+            clock: tells what has expired, whatever time a query is asked for.
             metrics: where searches are counted.
             note_retrieved: is told the ids of what each search gives back; returns at once.
         """
@@ -96,6 +98,7 @@ class RecallService:
         self._model_id = model_id
         self._other_models = other_models
         self._decay_rule = decay_rule
+        self._clock = clock
         self._metrics = metrics
         self._note_retrieved = note_retrieved
 
@@ -149,7 +152,9 @@ class RecallService:
     ) -> list[Memory]:
         """These messages as lines, in order of time; those that are gone, or have expired, are left out."""
         async with self._database.read() as session:
-            found = await store.read_messages(session, namespace, dialogue_ids, now=now)
+            found = await store.read_messages(
+                session, namespace, dialogue_ids, visible_at=self._visible_at(now)
+            )
         frame = Frame(now, zone, language)
         memories = []
         for dialogue in found:
@@ -199,7 +204,13 @@ class RecallService:
         else:
             async with self._database.read() as session:
                 hoods = await store.find_neighbours(
-                    session, namespace, query, probe, hits=hits, radius=radius
+                    session,
+                    namespace,
+                    query,
+                    probe,
+                    hits=hits,
+                    radius=radius,
+                    visible_at=self._visible_at(query.now),
                 )
         around = [one for hood in hoods for one in hood.around]
         return _Found(
@@ -226,7 +237,13 @@ class RecallService:
         async def find() -> list[Candidate]:
             async with self._database.read() as session:
                 return await store.find_candidates(
-                    session, namespace, query, probe, limit=limit, preferred=preferred
+                    session,
+                    namespace,
+                    query,
+                    probe,
+                    limit=limit,
+                    preferred=preferred,
+                    visible_at=self._visible_at(query.now),
                 )
 
         found = await find()
@@ -237,6 +254,10 @@ class RecallService:
             await self._pipeline.embed_now(newest, patience_s=_PENDING_PATIENCE_S)
             found = await find()
         return found
+
+    def _visible_at(self, now: datetime) -> datetime:
+        """A question asked of the past does not bring back what has expired since."""
+        return max(now, self._clock())
 
     def _decay(self, query: SearchQuery, dialogue: Dialogue) -> float:
         rule = self._decay_rule

@@ -67,10 +67,10 @@ def _scope(query: SearchQuery) -> tuple[str, dict[str, Any]]:
     return condition, values
 
 
-def _filters(query: SearchQuery) -> tuple[str, dict[str, Any]]:
+def _filters(query: SearchQuery, visible_at: datetime) -> tuple[str, dict[str, Any]]:
     """What an anchor must be; all but keywords is in the covering index."""
-    conditions = ["visible_until > :now"]
-    values: dict[str, Any] = {"now": query.now}
+    conditions = ["visible_until > :visible_at"]
+    values: dict[str, Any] = {"visible_at": visible_at}
     if not query.include_outdated:
         conditions.append("NOT outdated")
     for condition, name, value in (
@@ -100,6 +100,7 @@ async def find_candidates(
     *,
     limit: int,
     preferred: tuple[datetime, datetime] | None,
+    visible_at: datetime,
 ) -> list[Candidate]:
     """The messages in scope that pass the filters and come first on either side, and those without a vector.
 
@@ -110,9 +111,10 @@ async def find_candidates(
         probe: the query's vector and terms.
         limit: how many each side may name.
         preferred: a time range, half open, that names its own best by vector too.
+        visible_at: what has expired by then is left out.
     """
     scope, values = _scope(query)
-    filters, filter_values = _filters(query)
+    filters, filter_values = _filters(query, visible_at)
     values |= filter_values | {"namespace": namespace, "limit": limit}
     where = f"{scope} AND {filters}"
     searchable = f"{where} AND embedding_status = 'ready'"
@@ -169,11 +171,12 @@ async def find_neighbours(
     *,
     hits: Sequence[Dialogue],
     radius: int,
+    visible_at: datetime,
 ) -> list[Neighbourhood]:
-    """The unexpired messages around each hit in its conversation, by (`created_at`, `id`)."""
+    """The messages around each hit that have not expired at that time, by (`created_at`, `id`)."""
     scope, values = _scope(query)
-    filters, filter_values = _filters(query)
-    visible = "visible_until > :now"
+    filters, filter_values = _filters(query, visible_at)
+    visible = "visible_until > :visible_at"
     if not query.include_outdated:
         visible += " AND NOT outdated"
     values |= filter_values | {
@@ -228,15 +231,15 @@ async def read_last_message_at(
 
 
 async def read_messages(
-    session: ReadSession, namespace: str, dialogue_ids: Sequence[int], *, now: datetime
+    session: ReadSession, namespace: str, dialogue_ids: Sequence[int], *, visible_at: datetime
 ) -> list[Dialogue]:
-    """The unexpired ones of these messages, in order of time."""
+    """Those of these messages that have not expired at that time, in order of time."""
     rows = await session.execute(
         text(
             f"SELECT {DIALOGUE_COLUMNS} FROM dialogues d WHERE d.id = ANY(CAST(:ids AS bigint[]))"
-            " AND d.namespace = :namespace AND d.visible_until > :now ORDER BY d.created_at, d.id"
+            " AND d.namespace = :namespace AND d.visible_until > :visible_at ORDER BY d.created_at, d.id"
         ),
-        {"ids": list(dialogue_ids), "namespace": namespace, "now": now},
+        {"ids": list(dialogue_ids), "namespace": namespace, "visible_at": visible_at},
     )
     return [read_dialogue(row) for row in rows]
 

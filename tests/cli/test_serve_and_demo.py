@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,10 +23,19 @@ from app.settings import Settings, load_settings
 _REPOSITORY = Path(__file__).parents[2]
 
 
+def command_of_make() -> list[str]:
+    """What `make serve` does when everything is installed."""
+    arguments = ["make", "--dry-run", "serve", f"BIN={Path(sys.executable).parent}"]
+    told = subprocess.run(arguments, cwd=_REPOSITORY, capture_output=True, text=True, check=True)
+    return ["sh", "-c", told.stdout.splitlines()[-1]]
+
+
 @contextmanager
-def serving(folder: Path, *options: str, **environment: str) -> Iterator["subprocess.Popen[str]"]:
+def serving(
+    folder: Path, *options: str, command: Sequence[str] = (), **environment: str
+) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "serve", *options],
+        [*(command or (sys.executable, "-m", "app.cli", "serve")), *options],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY), **environment},
         stdout=subprocess.PIPE,
@@ -40,9 +49,14 @@ def serving(folder: Path, *options: str, **environment: str) -> Iterator["subpro
         process.communicate()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_signal_stops_all_it_started(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    with serving(tmp_path, "--port", "0") as process:
+@pytest.mark.parametrize(
+    ("number", "code", "by_make"),
+    [(signal.SIGINT, 130, False), (signal.SIGTERM, 0, False), (signal.SIGINT, 0, True)],
+)
+def test_a_signal_stops_all_it_started(
+    tmp_path: Path, number: signal.Signals, code: int, by_make: bool
+) -> None:
+    with serving(tmp_path, command=command_of_make() if by_make else (), PORT="0") as process:
         assert process.stdout is not None
         url = ""
         for line in process.stdout:
@@ -57,9 +71,13 @@ def test_a_signal_stops_all_it_started(tmp_path: Path, number: signal.Signals, c
     assert list((tmp_path / "data").rglob("postmaster.pid")) == []
 
 
-def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path, postgres: EmbeddedPostgres) -> None:
+@pytest.mark.parametrize("by_make", [False, True])
+def test_what_keeps_it_from_starting_is_one_line(
+    tmp_path: Path, postgres: EmbeddedPostgres, by_make: bool
+) -> None:
+    command = command_of_make() if by_make else ()
     url = postgres.url_for("no_such_database").replace("+asyncpg", "")
-    with serving(tmp_path, "--port", "0", DATABASE_URL=url, LOG_LEVEL="ERROR") as process:
+    with serving(tmp_path, command=command, PORT="0", DATABASE_URL=url, LOG_LEVEL="ERROR") as process:
         _, errors = process.communicate(timeout=90)
     assert process.returncode == 2
     assert len(errors.splitlines()) == 1

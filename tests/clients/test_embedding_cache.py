@@ -194,6 +194,22 @@ async def test_documents_leave_room_for_a_query(model: HeldModel, embedder: Cach
     assert model.most_running == 3
 
 
+async def test_what_somebody_waits_for_overtakes_the_background(
+    model: HeldModel, embedder: CachedEmbedder
+) -> None:
+    model.free.clear()
+    texts = [str(number) for number in range(30)]
+    behind = asyncio.create_task(embedder.embed_documents(texts, background=True))
+    await settle()
+    assert model.running == 2
+    wanted = asyncio.create_task(embedder.embed_documents(["now"]))
+    await settle()
+    model.free.set()
+    await asyncio.gather(behind, wanted)
+    assert model.document_calls.index(["now"]) == 2
+    assert len(model.document_calls) == 11
+
+
 async def test_the_batches_that_came_are_remembered_though_one_failed(
     model: HeldModel, embedder: CachedEmbedder
 ) -> None:

@@ -45,8 +45,15 @@ def test_the_service_waits_for_a_healthy_database_whose_data_is_in_a_volume() ->
     assert DATABASE["image"] == "pgvector/pgvector:pg17"
 
 
+def test_what_can_be_set_is_passed_on() -> None:
+    # What the image, the ports and the database beside it settle is not for the environment to change.
+    settled = {"CONFIG_FILE", "DATA_DIR", "HOST", "PORT", "ALLOW_ANONYMOUS", "DATABASE_TRANSACTION_POOLER"}
+    assert set(SERVICE["environment"]) - {"PGPASSWORD"} == SETTINGS - settled
+    for name in SETTINGS - settled - {"API_KEYS", "DATABASE_URL"}:
+        assert SERVICE["environment"][name] == f"${{{name}:-}}"
+
+
 def test_what_is_set_are_settings() -> None:
-    assert set(SERVICE["environment"]) - {"PGPASSWORD"} <= SETTINGS
     for assignments in instructions("ENV"):
         assert set(re.findall(r"(\w+)=", assignments)) - {"PATH"} <= SETTINGS
 

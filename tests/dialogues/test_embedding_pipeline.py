@@ -265,6 +265,20 @@ async def test_what_was_written_is_found_by_the_next_search(serve: LiveFactory, 
         provided.provider.control()
 
 
+async def test_what_somebody_waits_for_does_not_wait_behind_an_import(
+    serve: LiveFactory, provided: Provided
+) -> None:
+    async with serve(**provided.settings, embedding_batch_size=4, embedding_concurrency=2) as live:
+        provided.provider.control(delay_s=1.0)
+        await ids_of(live, 120)
+        await provider_is_asked(provided)
+        assert (await add(live, "急件", wait=True))["embedding_status"] == "ready"
+        provided.provider.control()
+        asked = provided.provider.requests()["inputs"]
+        before = [text for texts in asked for text in texts].index(indexed_text("急件", None))
+        assert before < 32
+
+
 async def test_what_no_provider_was_asked_about_yet_survives_a_restart(
     serve: LiveFactory, provided: Provided
 ) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from app.dialogues.records import Session
-from tests.recall.planting import NOW, Planted, World, best_first, contents
+from tests.recall.planting import NOW, SHANGHAI, Planted, World, best_first, contents
 
 SAID = [
     "我的订单号是ORD123456，麻烦查一下",
@@ -147,6 +147,20 @@ async def test_what_has_expired_is_gone_at_the_moment_that_is_asked_for(world: W
         result = await world.search("密码", mode=mode, top_n=1, window_size=10,
                                     now=NOW + timedelta(seconds=moment))  # fmt: skip
         assert contents(result.memories) == [f"第{place}号密码" for place in range(4 - left, 4)]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+async def test_a_question_of_the_past_does_not_bring_back_what_has_expired(world: World, mode: str) -> None:
+    ids = await world.plant(
+        Planted(f"第{place}号密码", NOW - timedelta(days=5, minutes=place), expires_at=expires_at)
+        for place, expires_at in enumerate([NOW - timedelta(hours=1), None])
+    )
+    past = NOW - timedelta(days=3)
+    for top_n, window_size in ((2, 0), (1, 5)):
+        result = await world.search("密码", mode=mode, top_n=top_n, window_size=window_size, now=past)
+        assert contents(result.memories) == ["第1号密码"]
+    told = await world.services.recall.recite("default", ids, now=past, zone=SHANGHAI, language="zh")
+    assert contents(told) == ["第1号密码"]
 
 
 async def test_a_rare_code_is_found_among_many_that_share_the_common_words(world: World) -> None:
