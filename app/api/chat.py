@@ -69,7 +69,11 @@ class ChatTurnRequest(BaseModel):
     group_id: GroupId = None
     sender_name: SenderName = None
     assistant_name: SenderName = Field(default=None, description="The bot's name, stored with its replies.")
-    message_id: MessageId = None
+    message_id: MessageId = Field(
+        default=None,
+        description="Where no message_uuid is given, the same id with the same text in the same session"
+        " answers the stored turn, too.",
+    )
     message_uuid: MessageUuid | None = Field(
         default=None, description="The same uuid again answers the stored turn, with no second model call."
     )

@@ -355,7 +355,8 @@ async def list_dialogues(
 async def erase_dialogues(session: WriteSession, namespace: str, of: Session | int) -> int:
     """Delete a session's messages, or all of a user's in every group and in private; how many they were.
 
-    The texts of summaries go, too, and are not counted here.
+    Their places in queues and what is known of their retrieval go with them. The texts of summaries go, too,
+    and are not counted here.
     """
     rows = await session.execute(
         text(
@@ -367,6 +368,13 @@ async def erase_dialogues(session: WriteSession, namespace: str, of: Session | i
                 DELETE FROM dialogues d USING locked WHERE d.id = locked.id RETURNING d.id, d.kind
             ), jobs AS (
                 DELETE FROM embedding_jobs j USING gone WHERE j.dialogue_id = gone.id
+            ), corrections AS (
+                DELETE FROM correction_jobs j USING gone WHERE j.dialogue_id = gone.id
+            ), retrieved AS MATERIALIZED (
+                SELECT dialogue_id FROM retrievals WHERE dialogue_id IN (SELECT id FROM gone)
+                ORDER BY dialogue_id FOR UPDATE
+            ), retrieved_gone AS (
+                DELETE FROM retrievals r USING retrieved WHERE r.dialogue_id = retrieved.dialogue_id
             )
             SELECT count(*) FROM gone WHERE kind <> 'summary'
             """

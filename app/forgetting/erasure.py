@@ -1,16 +1,21 @@
 """Erasure: everything of a session, or of a user, at once and for good."""
 
+from sqlalchemy.exc import DBAPIError
+
+from app.database.deadlocks import is_deadlock
 from app.database.engine import Database
 from app.dialogues import store as dialogue_store
 from app.dialogues.records import Erased, Session
+from app.errors import UnavailableError
 from app.evaluation import store as evaluation_store
-from app.forgetting import store
 from app.telemetry import get_logger
 from app.tiers import store as tier_store
 from app.tiers import summary_store
 from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
+
+_TRIES = 5
 
 
 class ErasureService:
@@ -29,22 +34,34 @@ class ErasureService:
         return await self._erase(namespace, user_id)
 
     async def _erase(self, namespace: str, of: Session | int) -> Erased:
+        erased = await self._erase_patiently(namespace, of)
+        self._summaries.forget(namespace, of)
+        log.info(
+            "erased",
+            dialogues=erased.dialogues,
+            window_messages=erased.window_messages,
+            summaries=erased.summaries,
+            turns=erased.turns,
+        )
+        return erased
+
+    async def _erase_patiently(self, namespace: str, of: Session | int) -> Erased:
+        for _ in range(_TRIES):
+            try:
+                return await self._erase_once(namespace, of)
+            except DBAPIError as error:
+                # Who writes, erases or sweeps the same messages at once may lock them in another order.
+                if not is_deadlock(error):
+                    raise
+        raise UnavailableError("the same messages are being written and erased at once", retry_after_s=1)
+
+    async def _erase_once(self, namespace: str, of: Session | int) -> Erased:
         async with self._database.transaction() as session:
             # Turns first: who judges or answers one holds its row, and stores nothing once it is gone.
             turns = await evaluation_store.erase_turns(session, namespace, of)
-            await store.erase_companions(session, namespace, of)
             dialogues = await dialogue_store.erase_dialogues(session, namespace, of)
             window_messages = await tier_store.erase_window(session, namespace, of)
             summaries = await summary_store.erase_summaries(session, namespace, of)
             # A summary that was being stored is there now: its window was waited for.
             dialogues += await dialogue_store.erase_dialogues(session, namespace, of)
-        self._summaries.forget(namespace, of)
-        erased = Erased(dialogues, window_messages, summaries, turns)
-        log.info(
-            "erased",
-            dialogues=dialogues,
-            window_messages=window_messages,
-            summaries=summaries,
-            turns=turns,
-        )
-        return erased
+        return Erased(dialogues, window_messages, summaries, turns)

@@ -1,4 +1,4 @@
-"""The SQL of forgetting: what is to go, its deletion in batches, the daily claim, what stands beside it."""
+"""The SQL of forgetting: what is to go, its deletion in batches, the daily claim, retrievals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from typing import Any, Literal
 from sqlalchemy import text
 
 from app.database.engine import ReadSession, WriteSession
-from app.dialogues.records import Session
-from app.dialogues.store import erasure_condition, erasure_values
 
 Reason = Literal["expired", "unretrieved"]
 
@@ -221,25 +219,4 @@ async def finish_day(session: WriteSession, day: date, *, now: datetime) -> None
     """Note that a day's sweep is done."""
     await session.execute(
         text("UPDATE sweeps SET finished_at = :now WHERE day = :day"), {"day": day, "now": now}
-    )
-
-
-async def erase_companions(session: WriteSession, namespace: str, of: Session | int) -> None:
-    """Lock a session's messages, or all of a user's, and delete their retrievals and pending corrections."""
-    await session.execute(
-        text(
-            f"""
-            WITH locked AS MATERIALIZED (
-                -- Messages before what stands beside them, both by id, as a sweep locks them.
-                SELECT id FROM dialogues WHERE {erasure_condition(of)} ORDER BY id FOR UPDATE
-            ), retrieved AS MATERIALIZED (
-                SELECT dialogue_id FROM retrievals WHERE dialogue_id IN (SELECT id FROM locked)
-                ORDER BY dialogue_id FOR UPDATE
-            ), retrieved_gone AS (
-                DELETE FROM retrievals r USING retrieved WHERE r.dialogue_id = retrieved.dialogue_id
-            )
-            DELETE FROM correction_jobs j USING locked WHERE j.dialogue_id = locked.id
-            """
-        ),
-        {"namespace": namespace, **erasure_values(of)},
     )

@@ -10,6 +10,7 @@ from asyncpg import PostgresError
 from sqlalchemy.exc import DBAPIError
 
 from app.clock import Clock
+from app.database.deadlocks import is_deadlock
 from app.database.engine import Database
 from app.database.work_loop import LEASE_S, WorkLoop, holding
 from app.errors import UnavailableError
@@ -156,10 +157,16 @@ class SweepService:
         """Delete batch by batch, each whole in a transaction of its own: a sweep may end anywhere."""
         deleted, place = 0, store.FIRST
         while True:
-            async with self._database.transaction() as session:
-                batch = await store.delete_batch(session, reason, limits, after=place, size=_BATCH)
-                if day is not None and batch.deleted:
-                    await store.note_progress(session, day, reason, batch.deleted)
+            try:
+                async with self._database.transaction() as session:
+                    batch = await store.delete_batch(session, reason, limits, after=place, size=_BATCH)
+                    if day is not None and batch.deleted:
+                        await store.note_progress(session, day, reason, batch.deleted)
+            except DBAPIError as error:
+                # Whoever had locked some of them in another order has gone on; this batch goes again.
+                if is_deadlock(error):
+                    continue
+                raise
             if batch.deleted:
                 deleted += batch.deleted
                 self._vacuum_due = True
