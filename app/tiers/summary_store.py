@@ -285,11 +285,3 @@ async def erase_summaries(session: WriteSession, namespace: str, of: Session | i
     await session.execute(text(f"DELETE FROM compressions WHERE {where}"), values)
     rows = await session.execute(text(f"DELETE FROM summaries WHERE {where}"), values)
     return int(rows.rowcount)
-
-
-async def count_summaries(session: ReadSession, namespace: str) -> int:
-    """How many summaries the namespace has."""
-    found = await session.execute(
-        text("SELECT count(*) FROM summaries WHERE namespace = :namespace"), {"namespace": namespace}
-    )
-    return int(found.scalar_one())
