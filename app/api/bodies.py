@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -11,9 +11,14 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.errors import MalformedRequestError
+from app.api.problems import escape_pointer
+from app.errors import FieldFault, InvalidInputError, MalformedRequestError
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+MAX_ITEMS: Final = 1000
+_MAX_FIELDS: Final = 200
+_MAX_FIELDS_OF_ITEMS: Final = 20_000
 
 
 def parse_json(raw: bytes) -> Any:
@@ -41,6 +46,38 @@ def parse_json(raw: bytes) -> Any:
         raise MalformedRequestError("The body is nested too deeply.") from None
     except ValueError:
         raise MalformedRequestError("The body holds a number with too many digits.") from None
+
+
+def check_size(document: Any) -> None:
+    """Refuse what has far more fields or items than any request: validation would tell a fault of each.
+
+    Only what stands two levels deep is counted; no request has a field that is itself an object.
+
+    Raises:
+        InvalidInputError: names the one place that is too large.
+    """
+    if not isinstance(document, dict):
+        return
+    if len(document) > _MAX_FIELDS:
+        raise _too_large("", f"has more than {_MAX_FIELDS} fields")
+    for name, value in document.items():
+        if not isinstance(value, list):
+            continue
+        place = "/" + escape_pointer(name)
+        if len(value) > MAX_ITEMS:
+            raise _too_large(place, f"should have at most {MAX_ITEMS} items")
+        fields = 0
+        for index, item in enumerate(value):
+            count = len(item) if isinstance(item, dict) else 0
+            if count > _MAX_FIELDS:
+                raise _too_large(f"{place}/{index}", f"has more than {_MAX_FIELDS} fields")
+            fields += count
+        if fields > _MAX_FIELDS_OF_ITEMS:
+            raise _too_large(place, f"has items with more than {_MAX_FIELDS_OF_ITEMS} fields together")
+
+
+def _too_large(pointer: str, detail: str) -> InvalidInputError:
+    return InvalidInputError([FieldFault(pointer, detail)])
 
 
 class _ReadRequest(Request):
@@ -78,7 +115,9 @@ async def _read_body(request: Request) -> Request:
     raw = await request.body()
     if raw and not _is_json(request.headers.get("content-type", "")):
         raise HTTPException(415, "Send the body with Content-Type: application/json.")
-    return _ReadRequest(request, raw=raw, document=parse_json(raw) if raw else None)
+    document = parse_json(raw) if raw else None
+    check_size(document)
+    return _ReadRequest(request, raw=raw, document=document)
 
 
 def _is_json(content_type: str) -> bool:

@@ -7,11 +7,10 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
-from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from app.api import cursors
-from app.api.bodies import KeyedRoute
+from app.api.bodies import MAX_ITEMS, KeyedRoute
 from app.api.context import ApiOptions, Injected, Namespace, Options
 from app.api.fields import (
     Content,
@@ -21,6 +20,7 @@ from app.api.fields import (
     Limit,
     MessageId,
     MessageUuid,
+    OptionalNotNull,
     QueryGroupId,
     QueryTime,
     SenderName,
@@ -35,7 +35,6 @@ from app.api.wire import BODY_STATUSES, DialogueReply, Reply, ReplyId, Written, 
 from app.dialogues.records import UNSET, DialogueChange, NewDialogue, Role, Session
 from app.errors import FieldFault, InvalidInputError
 
-MAX_BATCH = 1000
 _MAX_AHEAD = timedelta(days=1)
 
 router = APIRouter(route_class=KeyedRoute, tags=["dialogues"])
@@ -74,7 +73,7 @@ class BatchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"dialogues": [_EXAMPLE]}]})
 
-    dialogues: list[DialogueRequest] = Field(max_length=MAX_BATCH)
+    dialogues: list[DialogueRequest] = Field(max_length=MAX_ITEMS)
 
 
 class DialogueChangeRequest(BaseModel):
@@ -85,9 +84,9 @@ class DialogueChangeRequest(BaseModel):
         json_schema_extra={"examples": [{"content": "我的新订单号是ORD654321", "pinned": True}]},
     )
 
-    content: Content | SkipJsonSchema[None] = None
-    pinned: Flag | SkipJsonSchema[None] = None
-    outdated: Flag | SkipJsonSchema[None] = None
+    content: Annotated[Content | None, OptionalNotNull()] = None
+    pinned: Annotated[Flag | None, OptionalNotNull()] = None
+    outdated: Annotated[Flag | None, OptionalNotNull()] = None
     expires_at: TimeBefore9000 | None = None
     score: Annotated[int, whole(ge=0, le=100)] | None = None
 

@@ -10,7 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StrictBool, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    StrictBool,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from app.dialogues.records import Session
 from app.dialogues.text import clean_text, is_blank
@@ -316,6 +326,19 @@ MessageUuid = Annotated[
     ),
 ]
 Flag = StrictBool
+
+
+class OptionalNotNull:
+    """Marks `X | None` for a field that may be left out, but whose schema has no null.
+
+    As `X | SkipJsonSchema[None]` it would be a union, and each fault in it told once for each member.
+    """
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        [of_value] = [one for one in handler(schema)["anyOf"] if one != {"type": "null"}]
+        return dict(of_value)
 
 
 def whole(*, ge: int, le: int) -> Any:

@@ -140,10 +140,25 @@ def make_internal_problem(scope: Scope) -> Response:
 
 def point_at(location: Sequence[int | str]) -> str:
     """The pointer of a pydantic location: `/dialogues/3/user_id`, or `query/limit` outside the body."""
-    place, *parts = [_printable(str(part))[:_MAX_POINTER_CHARS] for part in location]
+    place, *parts = [str(part) for part in location]
     if place == "body":
-        return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
-    return "/".join([place, *parts])
+        return "".join("/" + escape_pointer(part) for part in parts)
+    return "/".join([place, *(_printable(part)[:_MAX_POINTER_CHARS] for part in parts)])
+
+
+def escape_pointer(part: str) -> str:
+    """One part of a JSON pointer, short enough for an answer."""
+    return _printable(part)[:_MAX_POINTER_CHARS].replace("~", "~0").replace("/", "~1")
+
+
+def _within(location: Sequence[int | str], document: Any) -> Sequence[int | str]:
+    """The part of a location that leads through the document; pydantic names its own types after fields."""
+    for place, part in enumerate(location):
+        try:
+            document = document[part]
+        except (KeyError, IndexError, TypeError):
+            return location[:place]
+    return location
 
 
 def _read_faults(error: RequestValidationError) -> list[FieldFault]:
@@ -152,7 +167,12 @@ def _read_faults(error: RequestValidationError) -> list[FieldFault]:
         detail = str(one["msg"]).removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
             detail = "is not a field of this request"
-        faults.append(FieldFault(point_at(one["loc"]), detail))
+        place, *parts = one["loc"]
+        if place == "body" and one["type"] != "missing":
+            parts = list(_within(parts, error.body))
+        fault = FieldFault(point_at([place, *parts]), detail)
+        if fault not in faults:
+            faults.append(fault)
     return faults
 
 
