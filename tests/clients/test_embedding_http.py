@@ -375,6 +375,10 @@ async def test_a_provider_that_is_down_is_left_alone_for_longer_and_longer(
 
 
 CLOSING: list[tuple[dict[str, object], type[ProviderError]]] = [
+    ({"hang_up": 1000}, ProviderBusyError),
+    ({"answer": "garbage"}, ProviderError),
+]
+CLOSING += [
     ({"fail": [{"status": status, "times": None, "text": "oops"}]}, kind)
     for status, kind in [
         (400, ProviderDeniedError),
@@ -389,7 +393,7 @@ CLOSING: list[tuple[dict[str, object], type[ProviderError]]] = [
         (503, ProviderBusyError),
         (504, ProviderTimeoutError),
     ]
-] + [({"hang_up": 1000}, ProviderBusyError), ({"answer": "garbage"}, ProviderError)]
+]
 
 
 @pytest.mark.parametrize(("faults", "kind"), CLOSING, ids=[str(faults)[:24] for faults, _ in CLOSING])
