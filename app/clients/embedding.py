@@ -10,12 +10,15 @@ from typing import NamedTuple
 from app.clients.embedding_http import RemoteEmbeddingModel
 from app.clients.embedding_model import Embedded, EmbeddingModel, Vector
 from app.clients.embedding_offline import OfflineEmbeddingModel
-from app.errors import ProviderBusyError, ProviderRejectedError
+from app.clients.gate import ProviderGate
+from app.errors import ProviderBusyError, ProviderRejectedError, ProviderTimeoutError
 from app.telemetry import Metrics
 
 __all__ = ["CachedEmbedder", "Embedded", "EmbeddingModel", "Vector", "open_embedding_model"]
 
 _SILICONFLOW_URL = "https://api.siliconflow.cn/v1"
+# A search by words at once is better than search after search that waits for a model that hangs.
+_IMPATIENT_FOR_S = 10.0
 
 
 def open_embedding_model(
@@ -85,6 +88,7 @@ class CachedEmbedder:
         self._document_call = asyncio.Semaphore(max(1, concurrency - 1))
         # Who waits here has no place in the other queues, so what somebody waits for overtakes it there.
         self._background_call = asyncio.Semaphore(max(1, concurrency - 1))
+        self._patience = ProviderGate()
         self._closed = False
 
     @property
@@ -110,10 +114,15 @@ class CachedEmbedder:
         """
         await self._model.load()
 
-    async def embed_query(self, text: str) -> Vector:
+    async def embed_query(self, text: str, *, patience_s: float | None = None) -> Vector:
         """The vector of what is searched for.
 
+        Args:
+            text: the query.
+            patience_s: how long to wait; when that was too short, nobody waits at all for a while.
+
         Raises:
+            ProviderTimeoutError: patience ran out, now or for another query a moment ago.
             ProviderRejectedError: this text has no vector.
             ProviderError: there is none now; at once where the provider is known to refuse us.
         """
@@ -121,11 +130,17 @@ class CachedEmbedder:
         vector = self._remembered(key)
         if vector is not None:
             return vector
+        started_s = self._patience.enter()
         flight = self._flights.get(key)
         if flight is None:
             flight = self._take_off([key], partial(self._query_call, text))[0]
         # wait() neither cancels the flight with its waiter nor hands one traceback from waiter to waiter.
-        await asyncio.wait([flight])
+        landed, _ = await asyncio.wait([flight], timeout=patience_s)
+        if not landed:
+            error = ProviderTimeoutError(f"the embedding model gave no vector within {patience_s} s")
+            raise self._patience.fail(
+                error, started_s=started_s, first_s=_IMPATIENT_FOR_S, limit_s=_IMPATIENT_FOR_S
+            )
         embedded = flight.result()
         if isinstance(embedded, ProviderRejectedError):
             raise embedded

@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Final
 
 from app.clients.embedding_model import Embedded, Vector
 from app.clients.embedding_text import cut_text, prepare_text
 from app.clients.embedding_wire import (
+    NoVectorError,
     batch_limit,
     instruct_query,
     length_limit_tokens,
@@ -197,15 +199,19 @@ class RemoteEmbeddingModel:
 
         Raises:
             ProviderDeniedError: the harmless text is refused too.
+            ProviderError: it has no good vector either.
         """
         answer = await self._request([_HARMLESS_TEXT], retries=retries)
         if not isinstance(answer, ProviderFault):
             return False
+        if answer.status == HTTPStatus.OK:
+            error = ProviderError(f"{self._client.host} gives no vectors at present: {answer.message}")
+            raise self._failed(error, started_s=self._gate.enter())
         if self._sends_dimensions and "dimension" in fault.message.lower():
             # vLLM refuses `dimensions`, even at full width, unless it was started for cut vectors.
             self._sends_dimensions = False
             answer = await self._request([_HARMLESS_TEXT], retries=retries)
-            if not isinstance(answer, ProviderFault) and not isinstance(answer[0], ProviderRejectedError):
+            if not isinstance(answer, ProviderFault):
                 return True
             self._sends_dimensions = True
         raise self._denied(fault, started_s=self._gate.enter())
@@ -214,8 +220,8 @@ class RemoteEmbeddingModel:
         """Send one batch, again after a short while if it fails for a reason that may pass.
 
         Returns:
-            The answer, or the fault if the input may be to blame: the provider says so, or it answers 500
-            again and again, as some do to a text that they cannot read.
+            The answer, or the fault if the input may be to blame: the provider says so, or no vector is
+            good, or it answers 500 again and again, as some do to a text that they cannot read.
         """
         deadline_s = monotonic_s() + self._timeout_s
         backoff_s = _FIRST_BACKOFF_S * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrecy
@@ -274,6 +280,8 @@ class RemoteEmbeddingModel:
         if isinstance(answer, bytes):
             try:
                 return read_vectors(answer, count=len(texts), dimensions=self.dimensions)
+            except NoVectorError as error:
+                return ProviderFault(HTTPStatus.OK, "", str(error), retry_after_s=None, trace_id="")
             except ValueError as error:
                 raise ProviderError(f"{self._client.host} answered {error}") from None
         if answer.status in _INPUT_STATUSES and answer.code != _MODEL_NOT_FOUND:

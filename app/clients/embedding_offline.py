@@ -11,11 +11,15 @@ import numpy as np
 from app.clients.embedding_model import Embedded, Vector
 from app.clients.embedding_text import prepare_text
 from app.clock import monotonic_s
-from app.errors import ProviderRejectedError, SettingsError
+from app.errors import ProviderRejectedError, ProviderTimeoutError, SettingsError
 from app.telemetry import Metrics
 
 # A text of 2,000 Chinese characters takes 1 to 2 s, and all windows of it go into one mean anyway.
 _MAX_INPUT_CHARS: Final = 2000
+# Queries take turns in one thread: a long one is everybody's wait.
+_MAX_QUERY_CHARS: Final = 500
+# Nobody waits longer for a query; what has waited longer for its turn is given up.
+_QUERY_PATIENCE_S: Final = 5.0
 
 
 class OfflineEmbeddingModel:
@@ -49,7 +53,8 @@ class OfflineEmbeddingModel:
     async def embed_documents(self, texts: Sequence[str]) -> list[Embedded]:
         """Embed stored texts; one that is blank is rejected."""
         return await self._run(
-            self._documents, lambda engine: [self._embed(engine.passage, t) for t in texts]
+            self._documents,
+            lambda engine: [self._embed(engine.passage, t, max_chars=_MAX_INPUT_CHARS) for t in texts],
         )
 
     async def embed_query(self, text: str) -> Vector:
@@ -57,8 +62,16 @@ class OfflineEmbeddingModel:
 
         Raises:
             ProviderRejectedError: it is blank.
+            ProviderTimeoutError: its turn has not come in time.
         """
-        embedded = (await self._run(self._queries, lambda engine: [self._embed(engine.query, text)]))[0]
+        asked_s = monotonic_s()
+
+        def embed(engine: Any) -> list[Embedded]:
+            if monotonic_s() - asked_s > _QUERY_PATIENCE_S:
+                raise ProviderTimeoutError("too many queries wait for the offline model")
+            return [self._embed(engine.query, text, max_chars=_MAX_QUERY_CHARS)]
+
+        embedded = (await self._run(self._queries, embed))[0]
         if isinstance(embedded, ProviderRejectedError):
             raise embedded
         return embedded
@@ -89,10 +102,10 @@ class OfflineEmbeddingModel:
                 self._engine = E5(num_threads=1)  # two threads make a short text slower
             return self._engine
 
-    def _embed(self, encode: Callable[[str], Vector], text: str) -> Embedded:
+    def _embed(self, encode: Callable[[str], Vector], text: str, *, max_chars: int) -> Embedded:
         if self._closing.is_set():
             raise RuntimeError("the embedding model is closed")
-        prepared = prepare_text(text, max_chars=_MAX_INPUT_CHARS)
+        prepared = prepare_text(text, max_chars=max_chars)
         if not prepared:
             return ProviderRejectedError("the text is blank")
         vector = encode(prepared)

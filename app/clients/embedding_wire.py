@@ -17,6 +17,10 @@ _NUMBER = re.compile(r"\d+")
 _BATCH = re.compile(r"(?i)batch|number of inputs|too many inputs|(array|list) (length|size)")
 
 
+class NoVectorError(ValueError):
+    """An answer in which no vector is good."""
+
+
 def takes_dimensions(model: str) -> bool:
     """Whether the model is a Qwen3-Embedding: it wants `dimensions` in every request, a query an instruction.
 
@@ -56,8 +60,11 @@ def max_answer_bytes(*, count: int, dimensions: int) -> int:
 def read_vectors(body: bytes, *, count: int, dimensions: int) -> list[Embedded]:
     """The vectors of an answer, in the order of the inputs.
 
+    A vector that is none is its text's fault only beside one that is: a model that has become another, or a
+    server that computes nothing but NaN, must not cost every text its vector.
+
     Raises:
-        ValueError: it is not an answer to `count` inputs; says why.
+        ValueError: it is not an answer to `count` inputs, or has no good vector; says why.
     """
     data = _parse(body)
     items = data.get("data") if isinstance(data, dict) else None
@@ -70,7 +77,10 @@ def read_vectors(body: bytes, *, count: int, dimensions: int) -> list[Embedded]:
         if sorted(index for index in indexes if type(index) is int) != list(range(count)):
             raise ValueError("embeddings whose indexes are not those of the inputs")
         items.sort(key=lambda item: item["index"])
-    return [_read_vector(item.get("embedding"), dimensions) for item in items]
+    embedded = [_read_vector(item.get("embedding"), dimensions) for item in items]
+    if embedded and all(isinstance(one, ProviderRejectedError) for one in embedded):
+        raise NoVectorError(str(embedded[0]))
+    return embedded
 
 
 def _parse(body: bytes) -> Any:

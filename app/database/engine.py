@@ -161,6 +161,8 @@ def _create_engine(
         # A ping would cost a round trip a request. `refuse_closed` sees without one what the server has
         # closed; what died in silence fails one request, whose error invalidates the whole pool.
         pool_pre_ping=False,
+        # An error's text goes to the log; what people said does not.
+        hide_parameters=True,
         connect_args=connect_args,
         **({"isolation_level": isolation_level} if isolation_level else {}),
     )

@@ -1,6 +1,5 @@
 """Search: read the query, ask the database, rank, choose, write lines."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -170,9 +169,8 @@ class RecallService:
         if query.mode == "keyword":
             return None, False
         try:
-            async with asyncio.timeout(_QUERY_PATIENCE_S):
-                return await self._embedder.embed_query(query.query), False
-        except (TimeoutError, ProviderError) as error:
+            return await self._embedder.embed_query(query.query, patience_s=_QUERY_PATIENCE_S), False
+        except ProviderError as error:
             log.warning("search by words alone", reason=type(error).__name__)
             return None, True
 

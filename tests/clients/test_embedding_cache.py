@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.clients.embedding import CachedEmbedder, Embedded, Vector
-from app.errors import ProviderBusyError, ProviderRejectedError
+from app.errors import ProviderBusyError, ProviderRejectedError, ProviderTimeoutError
 from app.telemetry import Metrics
 
 
@@ -138,6 +138,22 @@ async def test_an_error_reaches_all_who_wait_and_is_not_remembered(
     assert [type(result) for result in results] == [ProviderBusyError] * 3
     model.error = None
     assert (await embedder.embed_query("猫")).shape == (2,)
+
+
+async def test_after_a_query_that_took_too_long_no_other_waits_and_what_is_known_is_given(
+    model: HeldModel, embedder: CachedEmbedder
+) -> None:
+    known = await embedder.embed_query("猫")
+    model.free.clear()
+    for text in ("狗", "狗", "鸟"):
+        with pytest.raises(ProviderTimeoutError, match="no vector within") as caught:
+            await embedder.embed_query(text, patience_s=0.01 if text == "狗" else None)
+        assert caught.value.retry_after_s is not None
+    assert model.query_calls == ["猫", "狗"]
+    assert await embedder.embed_query("猫") is known
+    model.free.set()
+    await settle()
+    assert (await embedder.embed_query("狗")).shape == (2,)
 
 
 async def test_an_error_that_nobody_waits_for_any_more_is_no_warning(

@@ -153,6 +153,39 @@ async def test_a_spoilt_vector_is_refused_and_spoils_no_other(
         await model.embed_query("有毒")
 
 
+@pytest.mark.parametrize("answer", ["nan", "zero", "null", "strings", "wrong_width"])
+@pytest.mark.parametrize("count", [1, 32])
+async def test_a_model_without_a_good_vector_is_not_the_fault_of_the_texts(
+    model: RemoteEmbeddingModel,
+    embedding_provider: EmbeddingProvider,
+    clock: HandClock,
+    answer: str,
+    count: int,
+) -> None:
+    embedding_provider.control(answer=answer)
+    pause_s = 0.0
+    for ask in (model.embed_documents(TEXTS[:count]), model.embed_query("猫")):
+        with pytest.raises(ProviderError, match="no vectors at present") as caught:
+            await ask
+        assert type(caught.value) is ProviderError
+        assert caught.value.retry_after_s is not None
+        pause_s = caught.value.retry_after_s
+    assert embedding_provider.requests()["count"] == 2
+    embedding_provider.control()
+    clock.now_s += pause_s
+    embedded = await model.embed_documents(TEXTS[:count])
+    assert all(is_vector_of(one, text) for one, text in zip(embedded, TEXTS[:count], strict=True))
+
+
+@pytest.mark.parametrize("answer", ["nan", "wrong_width"])
+async def test_texts_that_are_all_spoilt_are_refused_where_a_harmless_one_is_not(
+    model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider, answer: str
+) -> None:
+    embedding_provider.control(answer=answer, answer_for="毒")
+    embedded = await model.embed_documents(["一毒", "二毒", "三毒"])
+    assert all(isinstance(one, ProviderRejectedError) for one in embedded)
+
+
 async def test_blank_texts_are_never_sent(
     model: RemoteEmbeddingModel, embedding_provider: EmbeddingProvider
 ) -> None:
@@ -374,25 +407,17 @@ async def test_a_provider_that_is_down_is_left_alone_for_longer_and_longer(
     assert metrics.registry.get_sample_value("memory_embedding_requests_total", {"outcome": "busy"}) == 6
 
 
+def failing(status: int) -> dict[str, object]:
+    return {"fail": [{"status": status, "times": None, "text": "oops"}]}
+
+
 CLOSING: list[tuple[dict[str, object], type[ProviderError]]] = [
+    *((failing(status), ProviderDeniedError) for status in (400, 401, 404, 413)),
+    *((failing(status), ProviderBusyError) for status in (409, 429, 500, 502, 503)),
+    *((failing(status), ProviderTimeoutError) for status in (408, 504)),
     ({"hang_up": 1000}, ProviderBusyError),
     ({"answer": "garbage"}, ProviderError),
-]
-CLOSING += [
-    ({"fail": [{"status": status, "times": None, "text": "oops"}]}, kind)
-    for status, kind in [
-        (400, ProviderDeniedError),
-        (401, ProviderDeniedError),
-        (404, ProviderDeniedError),
-        (408, ProviderTimeoutError),
-        (409, ProviderBusyError),
-        (413, ProviderDeniedError),
-        (429, ProviderBusyError),
-        (500, ProviderBusyError),
-        (502, ProviderBusyError),
-        (503, ProviderBusyError),
-        (504, ProviderTimeoutError),
-    ]
+    ({"answer": "nan"}, ProviderError),
 ]
 
 

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
+from app.clients import embedding_offline
 from app.clients.embedding_model import Vector
 from app.clients.embedding_offline import OfflineEmbeddingModel
-from app.errors import ProviderRejectedError, SettingsError
+from app.errors import ProviderRejectedError, ProviderTimeoutError, SettingsError
 from app.telemetry import Metrics
 
 
@@ -69,6 +70,25 @@ async def test_a_query_does_not_wait_for_documents_and_the_loop_runs_on(model: O
     await model.embed_query("天气")
     assert not documents.done()
     assert len(await documents) == 8
+
+
+async def test_a_query_counts_by_its_beginning_and_a_document_by_more(model: OfflineEmbeddingModel) -> None:
+    beginning = "今天天气很好。" * 100
+    short, long = [await model.embed_query(text) for text in (beginning[:500], beginning + "猫")]
+    assert np.array_equal(short, long)
+    short, long = await embed(model, [beginning, beginning + "我养了一只橘猫"])
+    assert not np.array_equal(short, long)
+
+
+async def test_a_query_that_waited_too_long_for_its_turn_is_given_up(
+    model: OfflineEmbeddingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await model.load()
+    monkeypatch.setattr(embedding_offline, "_QUERY_PATIENCE_S", -1.0)
+    with pytest.raises(ProviderTimeoutError, match="too many queries"):
+        await model.embed_query("天气")
+    monkeypatch.undo()
+    assert (await model.embed_query("天气")).shape == (model.dimensions,)
 
 
 async def test_closing_does_not_wait_for_all_that_was_asked(model: OfflineEmbeddingModel) -> None:

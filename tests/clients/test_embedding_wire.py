@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.clients.embedding_wire import batch_limit, length_limit_tokens, read_vectors, takes_dimensions
+from app.clients.embedding_wire import (
+    NoVectorError,
+    batch_limit,
+    length_limit_tokens,
+    read_vectors,
+    takes_dimensions,
+)
 from app.errors import ProviderRejectedError
 
 
@@ -52,6 +58,13 @@ def test_a_spoilt_vector_spoils_no_other(embedding: object, reason: str) -> None
     assert good.tolist() == pytest.approx([0.6, 0.8])
     assert isinstance(spoilt, ProviderRejectedError)
     assert reason in str(spoilt)
+
+
+@pytest.mark.parametrize("embedding", [[0.0, 0.0], [float("nan"), 1.0], [1.0], [1.0, 2.0, 3.0], None])
+@pytest.mark.parametrize("count", [1, 3])
+def test_where_no_vector_is_good_no_text_is_blamed(embedding: object, count: int) -> None:
+    with pytest.raises(NoVectorError, match="the model answered"):
+        read_vectors(answer(*[embedding] * count), count=count, dimensions=2)
 
 
 def test_base64_holds_little_endian_floats() -> None:

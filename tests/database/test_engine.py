@@ -11,13 +11,15 @@ import httpx
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from structlog.processors import format_exc_info
+from structlog.testing import capture_logs
 
 from app.database import engine, server_process
 from app.database.embedded import EmbeddedPostgres, start_embedded
 from app.database.engine import Database
 from app.errors import DatabaseUnavailableError, OverloadedError
-from tests.conftest import LiveFactory, execute
-from tests.live import add, eventually, message, search
+from tests.conftest import LiveFactory, LiveService, execute
+from tests.live import add, eventually, fetch, message, search
 
 
 @pytest.fixture(params=[False, True], ids=["direct", "pooler"])
@@ -43,6 +45,21 @@ async def test_a_read_can_not_write(database: Database) -> None:
         await writing.execute(text(statement))
     async with database.read() as reading:
         assert (await reading.execute(text("SELECT name FROM embedding_models"))).scalars().all() == ["a"]
+
+
+async def test_an_unforeseen_database_error_tells_the_log_nothing_that_was_said(
+    live_service: LiveService,
+    postgres: EmbeddedPostgres,
+    database_name: str,
+) -> None:
+    await fetch(postgres, database_name, "ALTER TABLE embedding_jobs RENAME TO gone_jobs")
+    body = message("秘密暗号XYZZY", sender_name="某某人PLUGH")
+    with capture_logs(processors=[format_exc_info]) as logs:
+        answer = await live_service.client.post("/dialogues", json=body)
+    assert answer.status_code == 500
+    logged = str(logs)
+    assert "embedding_jobs" in logged
+    assert not [word for word in ("XYZZY", "PLUGH", "秘密", "某某") if word in logged + answer.text]
 
 
 async def test_a_failed_transaction_is_rolled_back_and_its_connection_returned(database: Database) -> None:

@@ -144,6 +144,22 @@ async def test_a_vector_that_is_none_is_refused(
         assert (await fetch(postgres, provided.database, "SELECT count(*) FROM embedding_jobs"))[0][0] == 0
 
 
+@pytest.mark.parametrize("answer", ["wrong_width", "nan"])
+async def test_a_model_that_gives_no_vector_costs_no_message_its_own(
+    serve: LiveFactory, provided: Provided, answer: str
+) -> None:
+    async with serve(**provided.settings) as live:
+        provided.provider.control(answer=answer)
+        alone = await add(live, "第一句", wait=True)
+        ids = [alone["id"], *(await ids_of(live, 40))]
+        assert alone["embedding_status"] == "pending"
+        found = await search(live, "第一句")
+        assert found["degraded"] is True
+        assert set(await statuses(live, *ids)) == {"pending"}
+        provided.provider.control()
+        await all_are(live, ids)
+
+
 async def test_an_edit_during_embedding_gets_the_vector_of_its_new_text(
     serve: LiveFactory, provided: Provided, postgres: EmbeddedPostgres
 ) -> None:
