@@ -352,18 +352,21 @@ async def list_dialogues(
     return [read_dialogue(row) for row in rows]
 
 
-async def erase_dialogues(session: WriteSession, namespace: str, of: Session | int) -> int:
+async def erase_dialogues(
+    session: WriteSession, namespace: str, of: Session | int, *, only_summaries: bool = False
+) -> int:
     """Delete a session's messages, or all of a user's in every group and in private; how many they were.
 
     Their places in queues and what is known of their retrieval go with them. The texts of summaries go, too,
     and are not counted here.
     """
+    kinds = "kind = 'summary'" if only_summaries else "true"
     rows = await session.execute(
         text(
             f"""
             WITH locked AS MATERIALIZED (
                 -- In the order of ids, as the embedding queue locks them.
-                SELECT id FROM dialogues WHERE {erasure_condition(of)} ORDER BY id FOR UPDATE
+                SELECT id FROM dialogues WHERE {erasure_condition(of)} AND {kinds} ORDER BY id FOR UPDATE
             ), gone AS (
                 DELETE FROM dialogues d USING locked WHERE d.id = locked.id RETURNING d.id, d.kind
             ), jobs AS (

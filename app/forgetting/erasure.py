@@ -62,6 +62,7 @@ class ErasureService:
             dialogues = await dialogue_store.erase_dialogues(session, namespace, of)
             window_messages = await tier_store.erase_window(session, namespace, of)
             summaries = await summary_store.erase_summaries(session, namespace, of)
-            # A summary that was being stored is there now: its window was waited for.
-            dialogues += await dialogue_store.erase_dialogues(session, namespace, of)
+            # A summary that was being stored is there now: its window was waited for. A message that came
+            # meanwhile stays, in the record as in the window.
+            await dialogue_store.erase_dialogues(session, namespace, of, only_summaries=True)
         return Erased(dialogues, window_messages, summaries, turns)

@@ -25,8 +25,10 @@ _REPOSITORY = Path(__file__).parents[2]
 
 def command_of_make() -> list[str]:
     """What `make serve` does when everything is installed."""
-    arguments = ["make", "--dry-run", "serve", f"BIN={Path(sys.executable).parent}"]
-    told = subprocess.run(arguments, cwd=_REPOSITORY, capture_output=True, text=True, check=True)
+    arguments = ["make", "--no-print-directory", "--dry-run", "serve", f"BIN={Path(sys.executable).parent}"]
+    # `make test` hands its own options on to every make below it.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    told = subprocess.run(arguments, cwd=_REPOSITORY, capture_output=True, text=True, check=True, env=alone)
     return ["sh", "-c", told.stdout.splitlines()[-1]]
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from app.database.embedded import EmbeddedPostgres
+from tests.doubles.chat_fixtures import ChatProvider
 from tests.live import message
 from tests.processes import StartService
 
@@ -20,11 +21,20 @@ _NOT_APPLICABLE = (
 
 
 async def test_every_operation_keeps_its_document(
-    run_service: StartService, postgres: EmbeddedPostgres, database_name: str, tmp_path: Path
+    run_service: StartService,
+    postgres: EmbeddedPostgres,
+    database_name: str,
+    chat_provider: ChatProvider,
+    tmp_path: Path,
 ) -> None:
     keys = f"contract={_KEY},other=key-of-another"
     async with run_service(
-        api_keys=keys, database_url=postgres.dsn_for(database_name), log_level="ERROR"
+        api_keys=keys,
+        database_url=postgres.dsn_for(database_name),
+        log_level="ERROR",
+        chat_base_url=chat_provider.base_url,
+        chat_api_key=chat_provider.key,
+        chat_model=chat_provider.model,
     ) as live:
         live.client.headers["Authorization"] = f"Bearer {_KEY}"
         await live.client.post("/dialogues", json=message("我的订单号是ORD123456", wait=True))
