@@ -82,6 +82,8 @@ def _measure(arguments: argparse.Namespace, data_dir: Path) -> None:
             "EMBEDDING_BASE_URL": provider_url,
             "EMBEDDING_API_KEY": "none-needed",
             "EMBEDDING_DIMENSIONS": str(arguments.dimensions),
+            # The sweep would delete what the corpus has expired while it is counted.
+            "FORGET_AT": "23:59",
             **dict(pair.split("=", 1) for pair in arguments.env),
         }
         if arguments.database_url:
