@@ -5,7 +5,7 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection, text
 
-from app.database.migrations import MigrationOptions, create_schema_engine
+from app.database.migrations import MIGRATION_LOCK, MigrationOptions, create_schema_engine
 from app.database.rows import Row
 from app.dialogues import rows as dialogue_rows
 from app.evaluation import rows as evaluation_rows
@@ -30,7 +30,7 @@ def run(connection: Connection, options: MigrationOptions) -> None:
         zone=options.zone,
     )
     with context.begin_transaction():
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
         context.run_migrations()
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
+from app.commands.backup import back_up, put_back
 from app.commands.demonstration import demonstrate
 from app.commands.evaluate import evaluate_file
 from app.commands.forget import ALL
@@ -85,6 +86,27 @@ def serve(host: str | None, port: int | None) -> int:
 def migrate() -> None:
     """Bring the database to the schema of this version."""
     click.echo(f"The database is at migration {asyncio.run(migrate_database(_settings()))}.")
+
+
+@cli.command()
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, writable=True))
+def backup(file: str) -> None:
+    """Write the whole memory, of every namespace, to FILE (- for standard output).
+
+    The service may go on running. The file is a dump in pg_dump's custom format, readable by its owner only.
+    """
+    _run(back_up(_settings(), file, tell=lambda line: click.echo(line, err=True)))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--replace", is_flag=True, help="Even where there is a memory already: it is lost.")
+def restore(file: Path, replace: bool) -> None:
+    """Put the memory that backup wrote to FILE into the database that is set, and migrate it.
+
+    No service may run on that database meanwhile. What goes wrong changes nothing.
+    """
+    _run(put_back(_settings(), file, replace=replace, tell=click.echo))
 
 
 @cli.command("import")

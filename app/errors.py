@@ -17,9 +17,10 @@ TemporalMemoryError
 │   ├── ProviderBusyError        502  429, 5xx, connection refused or reset     (transient)
 │   ├── ProviderDeniedError      502  401, 403, 404: key, balance, model  (until somebody acts)
 │   └── ProviderRejectedError    502  it will never take this input             (permanent for the input)
-└── StartupError                 the process cannot start; str() is one line that says what to do
-    ├── SettingsError            a setting is wrong
-    └── DatabaseSetupError       the database cannot be used as it is
+├── StartupError                 the process cannot start; str() is one line that says what to do
+│   ├── SettingsError            a setting is wrong
+│   └── DatabaseSetupError       the database cannot be used as it is
+└── DumpError                    a backup was not made, or not put back; nothing has changed
 """
 
 from dataclasses import dataclass
@@ -176,3 +177,9 @@ class SettingsError(StartupError):
 
 class DatabaseSetupError(StartupError):
     """The database cannot be used as it is; the line says what to do."""
+
+
+class DumpError(TemporalMemoryError):
+    """A backup was not made, or not put back; `str()` is one line, and nothing has changed."""
+
+    title = "Nothing was done"

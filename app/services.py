@@ -287,6 +287,15 @@ def _embedding_workers(settings: EmbeddingSettings) -> int:
     return 1 if settings.offline else settings.concurrency
 
 
+async def migrate_url(settings: Settings, url: str) -> None:
+    """Bring a database that is open to the schema of this version.
+
+    Raises:
+        DatabaseSetupError: a later version of the service has been there.
+    """
+    await migrate(_options(settings, url))
+
+
 def migration_options(settings: Settings) -> MigrationOptions:
     """What `alembic` on the command line needs; the database must have a URL, since nothing is started."""
     if settings.database.url is None:

@@ -25,6 +25,9 @@ from app.errors import DatabaseUnavailableError, OverloadedError
 ReadSession = NewType("ReadSession", AsyncConnection)
 WriteSession = NewType("WriteSession", AsyncConnection)
 
+# By it an operator, and a restore, tell the service's connections from others.
+APPLICATION_NAME = "temporal-memory"
+
 _CONNECT_TIMEOUT_S = 5
 _POOL_TIMEOUT_S = 10
 _STATEMENT_TIMEOUT_S = 60
@@ -142,7 +145,7 @@ def _create_engine(
     connect_args: dict[str, Any] = {
         "timeout": _CONNECT_TIMEOUT_S,
         "command_timeout": _STATEMENT_TIMEOUT_S,
-        "server_settings": {"application_name": "temporal-memory", "jit": "off", **server_settings},
+        "server_settings": {"application_name": APPLICATION_NAME, "jit": "off", **server_settings},
     }
     if transaction_pooler:
         connect_args |= {
@@ -150,7 +153,7 @@ def _create_engine(
             "prepared_statement_cache_size": 0,
             "prepared_statement_name_func": lambda: f"__tm_{uuid4()}__",
             # A pooler refuses start-up parameters that it does not track.
-            "server_settings": {"application_name": "temporal-memory"},
+            "server_settings": {"application_name": APPLICATION_NAME},
         }
     engine = create_async_engine(
         url,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from alembic import command
@@ -14,6 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.errors import DatabaseSetupError
+
+# Held by who makes, changes or replaces tables; the advisory locks of a database have numbers only.
+MIGRATION_LOCK: Final = 7_204_119_051
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,18 @@ async def migrate(options: MigrationOptions, revision: str = "head") -> None:
 
 def newest_revision() -> str:
     """The revision that this version of the service needs."""
-    config = Config()
-    config.set_main_option("script_location", str(alembic_folder()).replace("%", "%%"))
-    revision = ScriptDirectory.from_config(config).get_current_head()
+    revision = _scripts().get_current_head()
     if revision is None:
         raise DatabaseSetupError("The folder alembic/ holds no migration.")
     return revision
+
+
+def knows_revision(revision: str) -> bool:
+    """Whether this version of the service has a migration of that name, and so can go on from it."""
+    return revision in {script.revision for script in _scripts().walk_revisions()}
+
+
+def _scripts() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(alembic_folder()).replace("%", "%%"))
+    return ScriptDirectory.from_config(config)
