@@ -4,6 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
@@ -79,6 +81,73 @@ async def test_work_goes_on_after_a_fault_of_ours(monkeypatch: pytest.MonkeyPatc
             await unlucky.done.wait()
     running.cancel()
     assert [log["event"] for log in logs] == ["work failed unexpectedly"] * 3
+
+
+@pytest.mark.parametrize("gather_s", [0.0, 0.01])
+async def test_of_idle_workers_one_looks_for_what_it_was_told_of(gather_s: float) -> None:
+    looks = 0
+    work: list[str] = []
+    done = asyncio.Event()
+
+    async def look() -> bool:
+        nonlocal looks
+        looks += 1
+        if not work:
+            return False
+        if work.pop() == "last":
+            done.set()
+        return True
+
+    loop = WorkLoop("test", look, workers=4, poll_s=1000, gather_s=gather_s)
+    running = asyncio.create_task(loop.run())
+    try:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert looks == 4
+        work.append("last")
+        loop.wake()
+        async with asyncio.timeout(30):
+            await done.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        # Found it, and then nothing more.
+        assert looks == 6
+    finally:
+        running.cancel()
+
+
+@given(bursts=st.lists(st.integers(1, 5), min_size=1, max_size=8), workers=st.integers(1, 4))
+@settings(deadline=None, max_examples=30)
+async def test_nothing_that_a_loop_was_told_of_waits_for_the_next_poll(
+    bursts: list[int], workers: int
+) -> None:
+    waiting = 0
+    empty = asyncio.Event()
+
+    async def look() -> bool:
+        nonlocal waiting
+        found = min(waiting, 1)
+        waiting -= found
+        # Whoever writes goes on while this one looks.
+        await asyncio.sleep(0)
+        if not waiting:
+            empty.set()
+        return bool(found)
+
+    loop = WorkLoop("test", look, workers=workers, poll_s=1000, gather_s=0.001)
+    running = asyncio.create_task(loop.run())
+    try:
+        for burst in bursts:
+            for _ in range(burst):
+                waiting += 1
+                empty.clear()
+                loop.wake()
+                await asyncio.sleep(0)
+            async with asyncio.timeout(30):
+                await empty.wait()
+            assert waiting == 0
+    finally:
+        running.cancel()
 
 
 async def test_turns_are_judged_whatever_befalls_the_look_for_abandoned_ones(

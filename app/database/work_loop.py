@@ -6,6 +6,7 @@ claimed is free again when the lease has run out. Several processes may work on 
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -31,6 +32,7 @@ class WorkLoop:
         *,
         workers: int = 1,
         poll_s: float = _POLL_S,
+        gather_s: float = 0.0,
     ) -> None:
         """Start nothing; `run` is the loop.
 
@@ -40,16 +42,29 @@ class WorkLoop:
                 makes the loop pause, longer each time.
             workers: how many pieces are worked on at once.
             poll_s: how often it looks for work of other processes.
+            gather_s: how long it waits after it was woken: what comes shortly after is one piece with it.
         """
         self._name = name
         self._work = work
         self._workers = workers
         self._poll_s = poll_s
-        self._wake = asyncio.Event()
+        self._gather_s = gather_s
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._told = False
+        self._gathering = False
 
     def wake(self) -> None:
-        """Tell the loop that there is new work."""
-        self._wake.set()
+        """Tell the loop that there is new work; of several workers that are idle one looks for it."""
+        if self._gathering:
+            # Who was woken before has not looked yet, and will find this, too.
+            return
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._gathering = self._gather_s > 0
+                return
+        self._told = True
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -61,7 +76,7 @@ class WorkLoop:
         pause_s = _FIRST_PAUSE_S
         while True:
             # Cleared before the look: what is told during it is not missed.
-            self._wake.clear()
+            self._told = False
             try:
                 if await self._work():
                     pause_s = _FIRST_PAUSE_S
@@ -86,9 +101,23 @@ class WorkLoop:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     async def _wait_for_work(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._poll_s):
-                await self._wake.wait()
+        if not self._told:
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            try:
+                async with asyncio.timeout(self._poll_s):
+                    await waiter
+            except TimeoutError:
+                if not waiter.cancelled():
+                    self._gathering = False
+                return
+            finally:
+                with suppress(ValueError):
+                    self._idle.remove(waiter)
+        try:
+            await asyncio.sleep(self._gather_s)
+        finally:
+            self._gathering = False
 
 
 @asynccontextmanager

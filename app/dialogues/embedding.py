@@ -17,6 +17,8 @@ from app.telemetry import get_logger
 log = get_logger(__name__)
 
 _VACUUM_AFTER = 5_000
+# Nobody waits for the background: messages that come one by one share a claim and a request to the model.
+_GATHER_S = 0.03
 
 
 class EmbeddingPipeline:
@@ -37,7 +39,7 @@ class EmbeddingPipeline:
         # One batch: a text that is claimed shares its batch's place in the queue to the model, and somebody
         # may be waiting for it.
         self._claim_size = embedder.batch_size
-        self._loop = WorkLoop("embedding", self._work_once, workers=workers)
+        self._loop = WorkLoop("embedding", self._work_once, workers=workers, gather_s=_GATHER_S)
         self._stored_since_vacuum = 0
 
     def wake(self) -> None:
@@ -76,6 +78,9 @@ class EmbeddingPipeline:
         if not waiting:
             await self._tidy()
             return False
+        if len(waiting) == self._claim_size:
+            # There may be more than one worker's claim.
+            self._loop.wake()
         ids = [item.dialogue_id for item in waiting]
         async with holding(self._database, lambda session, s: store.extend_claims(session, ids, lease_s=s)):
             await self._embed_and_store(waiting, background=True)
