@@ -5,10 +5,11 @@ No session may be held while another machine is waited for.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, NewType
+from functools import lru_cache, partial
+from typing import Any, Final, NewType
 from uuid import uuid4
 
 import asyncpg
@@ -31,6 +32,8 @@ APPLICATION_NAME = "temporal-memory"
 _CONNECT_TIMEOUT_S = 5
 _POOL_TIMEOUT_S = 10
 _STATEMENT_TIMEOUT_S = 60
+# Of CAST(:name AS type), never of name::type.
+_NAMED: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
@@ -132,6 +135,35 @@ class Database:
             raise
         except _GONE as error:
             raise DatabaseUnavailableError("the database does not answer") from error
+
+
+async def fetch_rows(
+    session: ReadSession, statement: str, values: Mapping[str, Any]
+) -> Sequence[Sequence[Any]]:
+    """The rows of a statement with named parameters (`:name`), to be read by position.
+
+    For statements that many rows come from, or that are asked all the time: the driver is asked directly,
+    since SQLAlchemy's part of it takes longer than the database's. Errors are the driver's own there.
+    """
+    if session.in_transaction():
+        # Behind a pooler the transaction is SQLAlchemy's, and has to be begun by it.
+        return (await session.execute(text(statement), values)).all()
+    positional, names = _number_parameters(statement)
+    raw = await session.get_raw_connection()
+    driver: Any = raw.driver_connection
+    rows: list[Sequence[Any]] = await driver.fetch(positional, *[values[name] for name in names])
+    return rows
+
+
+@lru_cache(maxsize=512)
+def _number_parameters(statement: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with `$1`, `$2`, … for its named parameters, and their names in that order."""
+    places: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${places.setdefault(found[1], len(places) + 1)}"
+
+    return _NAMED.sub(number, statement), tuple(places)
 
 
 def _create_engine(

@@ -398,9 +398,9 @@ def erasure_values(of: Session | int) -> dict[str, int]:
     return {"user_id": of.user_id, "group_key": of.group_key} if isinstance(of, Session) else {"user_id": of}
 
 
-def read_dialogue(row: Row[Any]) -> Dialogue:
+def read_dialogue(row: Sequence[Any]) -> Dialogue:
     """A message from a row that begins with `DIALOGUE_COLUMNS`, in the order of `Dialogue`'s fields."""
-    dialogue = Dialogue(*tuple(row)[:18])
+    dialogue = Dialogue(*row[:18])
     # PostgreSQL's infinity is read as a time without zone, which compares with no other.
     if dialogue.expires_at is not None and dialogue.expires_at.tzinfo is None:
         dialogue = replace(dialogue, expires_at=dialogue.expires_at.replace(tzinfo=UTC))

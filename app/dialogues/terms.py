@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 from snowballstemmer import stemmer
 
@@ -40,6 +40,7 @@ _ASCII_PIECES: Final = re.compile(r"[a-z0-9]{1,64}(?:[._@+\-&'][a-z0-9]{1,64}){0
 _UNFOLDED: Final = re.compile(
     r"[^\x00-\x7f\u3001-\u3035\u4e00-\u9fff\u3041-\u3093\u30a1-\u30f6\u30fc，！？：；（）“”‘’…—]"
 )
+_UNSPACED_TERM: Final = re.compile(rf"[{_UNSPACED}]{{1,2}}")
 _PARTS: Final = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+|\d+")
 _ENGLISH: Final = re.compile(r"[a-z]+")
 _CONTRACTION: Final = re.compile(r"([^\W\d_]+)['’](?:s|t|m|d|re|ve|ll)")
@@ -66,6 +67,43 @@ def document_terms(text: str) -> list[str]:
         else:
             terms += word_terms(word)
     return terms
+
+
+class Outline(NamedTuple):
+    """A text as its terms are looked up in it, without the many terms of its unspaced runs being made.
+
+    Attributes:
+        folded: the text as its runs stand in it: a term of a run occurs wherever it stands in here.
+        word_terms: the terms of its words, repeats included.
+        length: how many terms it has in all, those of runs included.
+    """
+
+    folded: str
+    word_terms: list[str]
+    length: int
+
+
+def outline(text: str) -> Outline:
+    """The same terms as `document_terms` gives, for looking up a few of them."""
+    terms: list[str] = []
+    if text.isascii():
+        folded = text.lower()
+        for word in _ASCII_PIECES.findall(folded):
+            terms += word_terms(word)
+        return Outline(folded, terms, len(terms))
+    folded = _fold(text)
+    length = 0
+    for run, word in _TEXT_PIECES.findall(folded):
+        if run:
+            length += 2 * len(run) - 1
+        else:
+            terms += word_terms(word)
+    return Outline(folded, terms, length + len(terms))
+
+
+def is_of_run(term: str) -> bool:
+    """Whether a term is a sign, or a pair of signs, of a script that is written without blanks."""
+    return _UNSPACED_TERM.fullmatch(term) is not None
 
 
 def split_pieces(text: str) -> list[tuple[str, str]]:

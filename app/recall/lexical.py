@@ -1,12 +1,13 @@
 """The lexical side of search: what a query looks for, and BM25. Pure."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 from typing import Final, NamedTuple
 
-from app.dialogues.terms import split_pieces, word_terms
+from app.dialogues.terms import is_of_run, outline, split_pieces, word_terms
 from app.recall.stop_words import STOP_PAIRS, STOP_SIGNS, STOP_WORDS
 
 QUERY_TERMS_LIMIT: Final = 48
@@ -81,12 +82,33 @@ class TermHits(NamedTuple):
     counts: dict[str, int]
 
 
-def find_hits(query: Mapping[str, float], terms: Sequence[str]) -> TermHits:
-    """Returns the hits of a query in a document that is given as its terms."""
-    counts: dict[str, int] = {}
-    for term in [term for term in terms if term in query]:
-        counts[term] = counts.get(term, 0) + 1
-    return TermHits(len(terms), counts)
+class HitFinder:
+    """Finds a query's terms in documents, without making the documents' own."""
+
+    def __init__(self, terms: Iterable[str]) -> None:
+        """Take the query's terms apart by how they are looked up."""
+        terms = list(terms)
+        self._of_words = frozenset(term for term in terms if not is_of_run(term))
+        # Of 哈哈 there are two in 哈哈哈, of which str.count sees one.
+        self._doubled = {
+            term: re.compile(f"(?={term})") for term in terms if is_of_run(term) and term == term[::-1]
+        }
+        self._of_runs = [term for term in terms if is_of_run(term)]
+
+    def find(self, text: str) -> TermHits:
+        """The hits in a document, the same as counting them among all its terms."""
+        folded, word_terms, length = outline(text)
+        counts: dict[str, int] = {}
+        for term in self._of_runs:
+            if term in folded:
+                counts[term] = (
+                    len(self._doubled[term].findall(folded)) if term in self._doubled else folded.count(term)
+                )
+        if not self._of_words.isdisjoint(word_terms):
+            for term in word_terms:
+                if term in self._of_words:
+                    counts[term] = counts.get(term, 0) + 1
+        return TermHits(length, counts)
 
 
 class Bm25:

@@ -15,12 +15,12 @@ from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.indexed_text import indexed_text
 from app.dialogues.records import Dialogue
-from app.dialogues.terms import document_terms, signature
+from app.dialogues.terms import signature
 from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.decay import decay, resists_decay
-from app.recall.lexical import TermHits, find_hits, is_telling, query_terms
+from app.recall.lexical import HitFinder, TermHits, is_telling, query_terms
 from app.recall.lines import memory_block
 from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
 from app.recall.ranking import Own, Ranked, Ranker
@@ -115,10 +115,9 @@ class RecallService:
         time_range = read_time_range(query.query, now=query.now.astimezone(query.zone), zone=query.zone)
         try:
             found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
-        except DBAPIError as error:
-            if probe.vector is None or not isinstance(
-                error.orig.__cause__ if error.orig else None, DataError
-            ):
+        except (DataError, DBAPIError) as error:
+            cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else error
+            if probe.vector is None or not isinstance(cause, DataError):
                 raise
             # The column holds vectors of another width: somebody has switched the model under us.
             log.warning(
@@ -190,7 +189,7 @@ class RecallService:
             terms=terms,
             mode=query.mode,
             preferred=preferred,
-            hits_of=partial(_hits, terms),
+            hits_of=_hits_of(terms),
             decay_of=partial(self._decay, query),
         )
         may_be = partial(_may_be_anchor, query)
@@ -206,6 +205,7 @@ class RecallService:
                     namespace,
                     query,
                     probe,
+                    known={one.dialogue.id: one for one in found},
                     hits=hits,
                     radius=radius,
                     visible_at=self._visible_at(query.now),
@@ -344,8 +344,8 @@ def _may_be_anchor(query: SearchQuery, one: Own) -> bool:
     return one.bm25 > 0 if candidate.similarity is None else candidate.similarity >= query.min_similarity
 
 
-def _hits(terms: dict[str, float], dialogue: Dialogue) -> TermHits:
+def _hits_of(terms: dict[str, float]) -> Callable[[Dialogue], TermHits]:
     if not terms:
-        return _NO_HITS
-    text = indexed_text(dialogue.content[:_SCORED_CHARS], dialogue.sender_name)
-    return find_hits(terms, document_terms(text))
+        return lambda _dialogue: _NO_HITS
+    find = HitFinder(terms).find
+    return lambda dialogue: find(indexed_text(dialogue.content[:_SCORED_CHARS], dialogue.sender_name))

@@ -3,7 +3,7 @@
 Why two index-only scans: docs/decisions/0002-session-search.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from pgvector import HalfVector
 from sqlalchemy import text
 
 from app.clients.embedding import Vector
-from app.database.engine import ReadSession
+from app.database.engine import ReadSession, fetch_rows
 from app.dialogues.records import Dialogue
 from app.dialogues.store import DIALOGUE_COLUMNS, read_dialogue
 from app.recall.neighbourhoods import in_order
@@ -152,15 +152,14 @@ async def find_candidates(
         f" ORDER BY {newest} LIMIT :vectorless_limit"
     )
     candidates = " UNION ".join(f"({side})" for side in sides)
-    rows = await session.execute(
-        text(
-            f"WITH candidates AS MATERIALIZED ({candidates})"
-            f" SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)} AS similarity"
-            " FROM candidates c JOIN dialogues d USING (id)"
-        ),
+    rows = await fetch_rows(
+        session,
+        f"WITH candidates AS MATERIALIZED ({candidates})"
+        f" SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)}"
+        " FROM candidates c JOIN dialogues d USING (id)",
         values,
     )
-    return [Candidate(read_dialogue(row), row.similarity) for row in rows]
+    return [Candidate(read_dialogue(row), row[-1]) for row in rows]
 
 
 async def find_neighbours(
@@ -169,11 +168,23 @@ async def find_neighbours(
     query: SearchQuery,
     probe: Probe,
     *,
+    known: Mapping[int, Candidate],
     hits: Sequence[Dialogue],
     radius: int,
     visible_at: datetime,
 ) -> list[Neighbourhood]:
-    """The messages around each hit that have not expired at that time, by (`created_at`, `id`)."""
+    """The messages around each hit that have not expired at that time, by (`created_at`, `id`).
+
+    Args:
+        session: a reading session.
+        namespace: the caller's.
+        query: scope and filters.
+        probe: the query's vector and terms.
+        known: candidates by id; of those found again only the place is read.
+        hits: whose neighbours are wanted.
+        radius: how many to either side.
+        visible_at: what has expired by then is left out.
+    """
     scope, values = _scope(query)
     filters, filter_values = _filters(query, visible_at)
     visible = "visible_until > :visible_at"
@@ -184,36 +195,37 @@ async def find_neighbours(
         "radius": radius,
         "ids": [hit.id for hit in hits],
         "ats": [hit.created_at for hit in hits],
+        "known": list(known),
     }
     if probe.vector is not None:
         values |= {"vector": HalfVector(probe.vector), "model_id": probe.model_id}
-    rows = await session.execute(
-        text(
-            f"""
-            WITH hits AS (
-                SELECT * FROM unnest(CAST(:ids AS bigint[]), CAST(:ats AS timestamptz[])) AS t (hit, hit_at)
-            ), around AS MATERIALIZED (
-                SELECT hits.hit, near.id FROM hits CROSS JOIN LATERAL (
-                    (SELECT id FROM dialogues
-                     WHERE {scope} AND {visible} AND (created_at, id) <= (hits.hit_at, hits.hit)
-                     ORDER BY created_at DESC, id DESC LIMIT :radius + 1)
-                    UNION ALL
-                    (SELECT id FROM dialogues
-                     WHERE {scope} AND {visible} AND (created_at, id) > (hits.hit_at, hits.hit)
-                     ORDER BY created_at, id LIMIT :radius)
-                ) near
-            )
-            SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)} AS similarity, a.hits,
-                ({filters}) AS eligible
-            FROM (SELECT id, array_agg(hit) AS hits FROM around GROUP BY id) a JOIN dialogues d ON d.id = a.id
-            """
-        ),
+    rows = await fetch_rows(
+        session,
+        f"""
+        WITH hits AS (
+            SELECT * FROM unnest(CAST(:ids AS bigint[]), CAST(:ats AS timestamptz[])) AS t (hit, hit_at)
+        ), around AS MATERIALIZED (
+            SELECT hits.hit, near.id FROM hits CROSS JOIN LATERAL (
+                (SELECT id FROM dialogues
+                 WHERE {scope} AND {visible} AND (created_at, id) <= (hits.hit_at, hits.hit)
+                 ORDER BY created_at DESC, id DESC LIMIT CAST(:radius AS bigint) + 1)
+                UNION ALL
+                (SELECT id FROM dialogues
+                 WHERE {scope} AND {visible} AND (created_at, id) > (hits.hit_at, hits.hit)
+                 ORDER BY created_at, id LIMIT CAST(:radius AS bigint))
+            ) near
+        )
+        SELECT {DIALOGUE_COLUMNS}, {_similarity(probe)}, ({filters}), a.id, a.hits
+        FROM (SELECT id, array_agg(hit) AS hits FROM around GROUP BY id) a
+            LEFT JOIN dialogues d ON d.id = a.id AND a.id <> ALL(CAST(:known AS bigint[]))
+        """,
         values,
     )
     by_hit: dict[int, list[Candidate]] = {hit.id: [] for hit in hits}
     for row in rows:
-        candidate = Candidate(read_dialogue(row), row.similarity, row.eligible)
-        for hit in row.hits:
+        similarity, eligible, dialogue_id, near_hits = row[-4:]
+        candidate = known.get(dialogue_id) or Candidate(read_dialogue(row), similarity, eligible)
+        for hit in near_hits:
             by_hit[hit].append(candidate)
     return [Neighbourhood(hit, in_order(around)) for hit, around in by_hit.items()]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from asyncpg import ReadOnlySQLTransactionError
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from structlog.processors import format_exc_info
@@ -16,7 +17,7 @@ from structlog.testing import capture_logs
 
 from app.database import engine, server_process
 from app.database.embedded import EmbeddedPostgres, start_embedded
-from app.database.engine import Database
+from app.database.engine import Database, fetch_rows
 from app.errors import DatabaseUnavailableError, OverloadedError
 from tests.conftest import LiveFactory, LiveService, execute
 from tests.live import add, eventually, fetch, message, search
@@ -34,6 +35,17 @@ async def database(
 async def ask(database: Database) -> int:
     async with database.read() as session:
         return int((await session.execute(text("SELECT 1"))).scalar_one())
+
+
+async def test_rows_past_sqlalchemy_take_named_parameters_and_cannot_write(database: Database) -> None:
+    statement = "SELECT :b || :a, CAST(:a AS text), length('x'::text) LIMIT :limit"
+    async with database.read() as reading:
+        for _ in range(2):
+            rows = await fetch_rows(reading, statement, {"a": "1", "b": "2", "limit": 5})
+            assert [tuple(row) for row in rows] == [("21", "1", 1)]
+    with pytest.raises((DBAPIError, ReadOnlySQLTransactionError)):
+        async with database.read() as reading:
+            await fetch_rows(reading, "DELETE FROM embedding_models", {})
 
 
 async def test_a_read_can_not_write(database: Database) -> None:

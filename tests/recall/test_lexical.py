@@ -2,27 +2,41 @@ import math
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.dialogues.terms import document_terms
-from app.recall.lexical import QUERY_TERMS_LIMIT, Bm25, find_hits, query_terms
+from app.recall.lexical import QUERY_TERMS_LIMIT, Bm25, HitFinder, TermHits, query_terms
 
 texts = st.text(max_size=60) | st.text(
     st.sampled_from("我的猫，。Ａa1-.@'’ é\u0301ｶﾞガ　…—：①ﬁ℃ 나는ไทย"), max_size=40
 )
 
 
+def count_hits(query: Mapping[str, float], document: Sequence[str]) -> TermHits:
+    return TermHits(len(document), {term: document.count(term) for term in query if term in document})
+
+
 def score(
     query: Mapping[str, float], documents: Sequence[Sequence[str]], **options: float | None
 ) -> list[float]:
-    hits = [find_hits(query, document) for document in documents]
+    hits = [count_hits(query, document) for document in documents]
     bm25 = Bm25(query, hits, **options)  # type: ignore[arg-type]
     return [bm25.score(hit) for hit in hits]
 
 
 def finds(query: str, text: str) -> bool:
-    return score(query_terms(query), [document_terms(text)], total_documents=50)[0] > 0
+    terms = query_terms(query)
+    hits = HitFinder(terms).find(text)
+    return Bm25(terms, [hits], total_documents=50).score(hits) > 0
+
+
+@given(texts, texts)
+@example("哈哈哈", "哈哈哈哈 哈哈，哈")
+@example("的的的的 aa", "的的的aa的")
+def test_hits_are_those_among_all_the_terms_of_the_text(query: str, text: str) -> None:
+    for terms in (query_terms(query), query_terms(text)):
+        assert HitFinder(terms).find(text) == count_hits(terms, document_terms(text))
 
 
 @pytest.mark.parametrize(
