@@ -31,6 +31,7 @@ from app.commands.importing import (
 )
 from app.commands.reembedding import reembed_all
 from app.commands.serving import serve as serve_http
+from app.commands.workers import serve_with_workers
 from app.dialogues.records import Session
 from app.dialogues.transfer_shapes import LogOwner
 from app.dialogues.transfer_store import ExportScope
@@ -74,12 +75,15 @@ def cli() -> None:
 @cli.command()
 @click.option("--host", metavar="ADDRESS", help="Default: HOST, or 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: PORT, or 8000; 0: any free one.")
-def serve(host: str | None, port: int | None) -> int:
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that serve."
+)
+def serve(host: str | None, port: int | None, workers: int) -> int:
     """Serve HTTP until Ctrl-C."""
     given = {"host": host, "port": port}
     settings = load_settings({name: value for name, value in given.items() if value is not None})
     configure_logging(level=settings.log.level, json_lines=settings.log.json_lines)
-    return serve_http(settings)
+    return serve_http(settings) if workers == 1 else serve_with_workers(settings, workers)
 
 
 @cli.command()

@@ -7,12 +7,16 @@ numbers. No label ever holds a user, group, session or namespace.
 import logging
 import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.values import ValueClass
 
 _FAST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# Gauges tell of the database, which is one; whoever looked last knows best.
+_OF_ALL: Final = "mostrecent"
 _SECRET = re.compile(r"(?i)(bearer\s+|://[^:/@\s]*:|\bsk-)[^\s@'\",}]+")
 
 
@@ -50,13 +54,22 @@ class Metrics:
             "memory_embedding_cache_misses_total", "Texts that had to be embedded.", registry=self.registry
         )
         self.embeddings_pending = Gauge(
-            "memory_embeddings_pending", "Messages that wait for their vector.", registry=self.registry
+            "memory_embeddings_pending",
+            "Messages that wait for their vector.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
         )
         self.embeddings_failed = Gauge(
-            "memory_embeddings_failed", "Messages that can not be embedded.", registry=self.registry
+            "memory_embeddings_failed",
+            "Messages that can not be embedded.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
         )
         self.embedding_lag = Gauge(
-            "memory_embedding_lag_seconds", "Age of the oldest pending message.", registry=self.registry
+            "memory_embedding_lag_seconds",
+            "Age of the oldest pending message.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
         )
         self.search_duration = Histogram(
             "memory_search_duration_seconds",
@@ -77,7 +90,10 @@ class Metrics:
             registry=self.registry,
         )
         self.evaluation_lag = Gauge(
-            "memory_evaluation_lag_seconds", "Age of the oldest turn without a score.", registry=self.registry
+            "memory_evaluation_lag_seconds",
+            "Age of the oldest turn without a score.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
         )
         self.turns = Counter(
             "memory_turns_total",
@@ -94,6 +110,14 @@ class Metrics:
         self.forgotten = Counter(
             "memory_forgotten_total", "Messages deleted, by reason.", ("reason",), registry=self.registry
         )
+
+    def collected(self) -> CollectorRegistry:
+        """What is to be shown: these metrics, or where several workers serve, all of theirs together."""
+        if not ValueClass._multiprocess:  # noqa: SLF001 - the package tells it in no other way
+            return self.registry
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return together
 
 
 def mask_secrets(text: str) -> str:

@@ -50,15 +50,15 @@ StartService = Callable[..., AbstractAsyncContextManager[ServiceProcess]]
 
 @pytest.fixture
 def run_service(tmp_path: Path) -> Iterator[StartService]:
-    """Start a service with these settings and reach it; what is left of it at the end is killed."""
+    """Start a service with these options and settings and reach it; what is left at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
     @asynccontextmanager
-    async def start(**settings: object) -> AsyncIterator[ServiceProcess]:
+    async def start(*options: str, **settings: object) -> AsyncIterator[ServiceProcess]:
         log = tmp_path / f"service{len(started)}.log"
         with log.open("w") as errors:
             process = subprocess.Popen(  # noqa: ASYNC220 - nothing else has to go on meanwhile
-                [COMMAND, "serve", "--port", "0"],
+                [COMMAND, "serve", "--port", "0", *options],
                 cwd=tmp_path,
                 env=environment(settings),
                 stdout=subprocess.PIPE,

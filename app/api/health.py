@@ -60,7 +60,7 @@ async def check_ready(request: Request, services: Injected) -> Response:
     },
 )
 async def show_metrics(request: Request, services: Injected) -> Response:
-    """The metrics of this process."""
+    """The metrics of the service: of this process, or of all of its workers."""
     await services.health.refresh_gauges()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(services.metrics.registry), media_type=content_type)
+    return Response(encode(services.metrics.collected()), media_type=content_type)

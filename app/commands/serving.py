@@ -1,12 +1,13 @@
-"""`temporal-memory serve`: one process that listens, and stops all it has started."""
+"""`temporal-memory serve`: a process that listens, alone or as one of several, and stops all it started."""
 
 import asyncio
 import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, Self
 
 import uvicorn
 
@@ -14,10 +15,10 @@ from app.errors import StartupError
 from app.main import create_app
 from app.settings import Settings, is_loopback
 
-_GRACE_S: Final = 10
+GRACE_S: Final = 10
 _KEEP_ALIVE_S: Final = 30
 _BACKLOG: Final = 2048
-_INTERRUPTED: Final = 130
+INTERRUPTED: Final = 130
 
 
 def serve(settings: Settings) -> int:
@@ -28,10 +29,19 @@ def serve(settings: Settings) -> int:
     """
     listener = bind(settings.server.host, settings.server.port)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings, listener))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_serve_alone(settings, listener))
     finally:
         listener.close()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster event loop, where there is one; None: Python's own."""
+    try:
+        import uvloop  # noqa: PLC0415 - there is none for Windows
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -79,17 +89,35 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
-    app = create_app(settings)
-    host, port = listener.getsockname()[:2]
+async def _serve_alone(settings: Settings, listener: socket.socket) -> int:
+    with Stopping((signal.SIGINT, signal.SIGTERM)) as stopping:
+        await serve_on(settings, listener, stopping=stopping, announce=partial(tell, settings, listener))
+        return INTERRUPTED if signal.SIGINT in stopping.came else 0
 
-    async def announce() -> None:
+
+async def serve_on(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    stopping: "Stopping",
+    announce: Callable[[str], Awaitable[None]],
+) -> None:
+    """Serve on a socket until told to stop.
+
+    Args:
+        settings: of this process.
+        listener: listens already.
+        stopping: ends the server in good order, or its start.
+        announce: told the name of the embedding model when requests are taken.
+
+    Raises:
+        StartupError: the services cannot be opened.
+    """
+    app = create_app(settings)
+
+    async def announce_model() -> None:
         details = (await app.state.services.health.check_ready()).details
-        text = greeting(settings, host=host, port=port, model=str(details["embedding_model"]))
-        # Nobody may be reading any more; the service is there all the same.
-        with contextlib.suppress(OSError):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        await announce(str(details["embedding_model"]))
 
     config = uvicorn.Config(
         app,
@@ -98,39 +126,59 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         server_header=False,
         # Opened here instead, so that what keeps it from opening is raised and not only logged.
         lifespan="off",
-        timeout_graceful_shutdown=_GRACE_S,
+        timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
-    server = _Server(config, announce=announce)
-    with _stopping(server) as interrupted, contextlib.suppress(asyncio.CancelledError):
+    server = _Server(config, announce=announce_model)
+    stopping.ends(server)
+    with contextlib.suppress(asyncio.CancelledError):
         async with app.router.lifespan_context(app):
             await server.serve(sockets=[listener])
-    return _INTERRUPTED if interrupted() else 0
 
 
-@contextlib.contextmanager
-def _stopping(server: _Server) -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM end the server in good order, or its start; gives whether SIGINT came."""
-    loop = asyncio.get_running_loop()
-    this = asyncio.current_task()
-    came: list[int] = []
+class Stopping:
+    """Makes signals end a server in good order, or the task that starts it; for use as a context manager."""
 
-    def stop(number: signal.Signals) -> None:
-        came.append(number)
-        if server.started:
-            # The first one lets requests end, a second SIGINT does not wait for them.
-            server.handle_exit(number, None)
-        elif this is not None and len(came) == 1:
-            this.cancel()
+    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+        """Args: numbers: the signals that end it; a second SIGINT does not wait for requests."""
+        self._numbers = numbers
+        self._server: uvicorn.Server | None = None
+        self._task: asyncio.Task[object] | None = None
+        self.came: list[signal.Signals] = []
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, stop, number)
-    try:
-        yield lambda: signal.SIGINT in came
-    finally:
-        for number in numbers:
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in self._numbers:
+            loop.add_signal_handler(number, self.stop, number)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in self._numbers:
             loop.remove_signal_handler(number)
+
+    def ends(self, server: uvicorn.Server) -> None:
+        """The server that is to end, once it has started."""
+        self._server = server
+
+    def stop(self, number: signal.Signals) -> None:
+        """End it now, as this signal does."""
+        self.came.append(number)
+        if self._server is not None and self._server.started:
+            # The first one lets requests end, a second SIGINT does not wait for them.
+            self._server.handle_exit(number, None)
+        elif self._task is not None and len(self.came) == 1:
+            self._task.cancel()
+
+
+async def tell(settings: Settings, listener: socket.socket, model: str) -> None:
+    """Say on standard output where the service is."""
+    host, port = listener.getsockname()[:2]
+    # Nobody may be reading any more; the service is there all the same.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(greeting(settings, host=host, port=port, model=model))
+        sys.stdout.flush()
 
 
 def greeting(settings: Settings, *, host: str, port: int, model: str) -> str:
@@ -166,11 +214,3 @@ Try it:
 
 Ctrl-C stops it.
 """
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - there is none for Windows
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
