@@ -7,7 +7,7 @@ from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.embedding_store import QueueFacts
 from app.errors import UnavailableError
-from app.evaluation.store import QueueFacts as TurnQueueFacts
+from app.evaluation.counts_store import QueueFacts as TurnQueueFacts
 from app.evaluation.worker import EvaluationWorker
 from app.telemetry import Metrics
 

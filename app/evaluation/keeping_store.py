@@ -6,6 +6,7 @@ from datetime import datetime
 
 from app.database.engine import WriteSession
 from app.dialogues import store as dialogue_store
+from app.dialogues.copies_store import find_wanted
 from app.dialogues.preparation import prepare
 from app.dialogues.records import Dialogue, DialogueChange, NewDialogue, PreparedDialogue, Role
 from app.evaluation import store
@@ -20,24 +21,57 @@ async def record_verdict(session: WriteSession, turn: Turn, verdict: Verdict, *,
 
     Args:
         session: a transaction of this alone: both messages are stored with the verdict, or nothing is.
-        turn: that waits for its score.
+        turn: that waits for its score, as it was when it was judged.
         verdict: without messages.
         now: when it is given.
     """
-    if not await store.lock_waiting_turn(session, turn.turn_id):
+    current = await store.lock_waiting_turn(session, turn.turn_id)
+    if current is None:
         return False
+    if (current.user_content, current.reply) != (turn.user_content, turn.reply):
+        # The score is that of another text: no turn like this one is to have it.
+        verdict = replace(verdict, turn_hash=None)
     if verdict.retention is Retention.NONE:
-        await _let_go(session, turn)
+        user_id, reply_id = await _let_go(session, current)
     else:
         (user, _), (reply, _) = [
-            await _keep(session, turn, message, now=now)
-            for message in _prepare(turn, ("user", "assistant"), verdict=verdict, now=now)
+            await _keep(session, current, message, now=now)
+            for message in _prepare(current, ("user", "assistant"), verdict=verdict, now=now)
         ]
+        user_id, reply_id = user.id, reply.id
         await tier_store.link_window_messages(
-            session, turn.turn_id, user_dialogue_id=user.id, assistant_dialogue_id=reply.id
+            session, turn.turn_id, user_dialogue_id=user_id, assistant_dialogue_id=reply_id
         )
-        verdict = replace(verdict, user_dialogue_id=user.id, assistant_dialogue_id=reply.id)
+    verdict = replace(verdict, user_dialogue_id=user_id, assistant_dialogue_id=reply_id)
     await store.judge_turn(session, turn.turn_id, verdict, now=now)
+    return True
+
+
+async def keep_early(session: WriteSession, turn_id: str, *, now: datetime) -> bool:
+    """Store both messages of a turn that waits for its score, without one, to be found meanwhile.
+
+    Its verdict gives them score and expiry, or takes them back.
+
+    Returns:
+        Whether the turn still waited.
+    """
+    turn = await store.lock_waiting_turn(session, turn_id)
+    if turn is None or turn.kept_early:
+        return False
+    (user, user_is_new), (reply, reply_is_new) = [
+        await _keep(session, turn, message, now=now)
+        for message in _prepare(turn, ("user", "assistant"), verdict=None, now=now)
+    ]
+    await tier_store.link_window_messages(
+        session, turn.turn_id, user_dialogue_id=user.id, assistant_dialogue_id=reply.id
+    )
+    # What the bot has stored itself is not the verdict's to take back.
+    await store.note_kept_early(
+        session,
+        turn.turn_id,
+        user_dialogue_id=user.id if user_is_new else None,
+        assistant_dialogue_id=reply.id if reply_is_new else None,
+    )
     return True
 
 
@@ -55,15 +89,24 @@ async def keep_unanswered(session: WriteSession, turn: Turn, *, now: datetime) -
     )
 
 
-async def _let_go(session: WriteSession, turn: Turn) -> None:
-    """Take back the message that was kept while there was no reply: the whole turn is worth nothing."""
-    if turn.user_dialogue_id is None:
-        return
-    # The conversation that is going on keeps its copy.
-    await tier_store.link_window_messages(
-        session, turn.turn_id, user_dialogue_id=None, assistant_dialogue_id=None
+async def _let_go(session: WriteSession, turn: Turn) -> tuple[int | None, int | None]:
+    """Take back what the turn was kept by before the verdict, since it is worth nothing.
+
+    What is pinned by now, or has corrected another message, stays; so does what the bot has stored itself.
+
+    Returns:
+        The user's message and the reply, where they stay.
+    """
+    wanted = await find_wanted(session, turn.dialogue_ids)
+    goes = sorted(set(turn.dialogue_ids) - wanted)
+    # The conversation that is going on keeps its copies.
+    await tier_store.unlink_window_messages(session, goes)
+    for dialogue_id in goes:
+        await dialogue_store.delete_dialogue(session, turn.namespace, dialogue_id)
+    user_id, reply_id = (
+        one if one in wanted else None for one in (turn.user_dialogue_id, turn.assistant_dialogue_id)
     )
-    await dialogue_store.delete_dialogue(session, turn.namespace, turn.user_dialogue_id)
+    return user_id, reply_id
 
 
 async def _keep(
@@ -84,16 +127,19 @@ async def _keep(
         # The uuid became another message's while the model spoke: this one must not be lost for it.
         own = replace(message, message_uuid=turn.own_uuid(message.role))
         stored = await _insert(session, turn, own, now=now)
-        return (stored, True) if stored is not None else (there.dialogue, False)
-    # Posted by the bot itself, or kept when the model failed.
+        if stored is not None:
+            return stored, True
+        uuid = own.message_uuid
+        there = (await dialogue_store.find_by_uuid(session, turn.namespace, [uuid]))[uuid]
+    # Posted by the bot itself, or kept before there was a verdict; without a score it stays as it is.
+    if message.score is None:
+        return there.dialogue, False
+    change = DialogueChange(score=message.score)
+    # Who has pinned it meanwhile wants no end of it.
+    if not there.dialogue.pinned:
+        change = replace(change, expires_at=message.expires_at)
     changed = await dialogue_store.update_dialogue(
-        session,
-        turn.namespace,
-        there.dialogue.id,
-        DialogueChange(score=message.score, expires_at=message.expires_at),
-        now=now,
-        token_count=None,
-        terms=None,
+        session, turn.namespace, there.dialogue.id, change, now=now
     )
     return changed or there.dialogue, False
 

@@ -43,6 +43,7 @@ class TurnRow(Row):
     turn_hash: Mapped[int | None] = mapped_column(BigInteger)
     attempts: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     available_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    kept_early: Mapped[bool] = mapped_column(server_default=text("false"))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     replied_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     evaluated_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))

@@ -18,7 +18,7 @@ _COLUMNS = (
     "turn_id, namespace, user_id, group_id, message_uuid, message_id, written_hash, sender_name,"
     " assistant_name, user_content, reply, status, outcome, score, retention, expires_at, user_dialogue_id,"
     " assistant_dialogue_id, memories, summary_ids, degraded, prompt_tokens, completion_tokens,"
-    " memory_tokens, attempts, created_at, replied_at"
+    " memory_tokens, attempts, kept_early, created_at, replied_at"
 )
 
 
@@ -31,7 +31,7 @@ class Verdict:
     score: int | None
     retention: Retention | None
     expires_at: datetime | None
-    turn_hash: int
+    turn_hash: int | None
     user_dialogue_id: int | None = None
     assistant_dialogue_id: int | None = None
 
@@ -195,13 +195,24 @@ async def find_turn(session: ReadSession | WriteSession, namespace: str, turn_id
     return _read_turn(row) if row else None
 
 
-async def claim_turns(session: WriteSession, *, limit: int, lease_s: float) -> list[Turn]:
-    """Take the oldest free turns that wait for a score, for a while."""
+async def claim_turns(
+    session: WriteSession, *, limit: int, lease_s: float, given_up_before: datetime | None = None
+) -> list[Turn]:
+    """Take the oldest free turns that wait for a score, for a while.
+
+    Args:
+        session: to write in.
+        limit: how many.
+        lease_s: for how long.
+        given_up_before: of those that were taken before, only such as were answered by then; None: all.
+    """
     rows = await session.execute(
         text(
             f"""
             WITH free AS (
                 SELECT turn_id FROM turns WHERE status = 'pending' AND available_at <= now()
+                    AND (CAST(:given_up_before AS timestamptz) IS NULL OR attempts = 0
+                         OR replied_at < :given_up_before)
                 ORDER BY available_at, turn_id LIMIT :limit FOR UPDATE SKIP LOCKED
             )
             UPDATE turns SET available_at = now() + make_interval(secs => :lease), attempts = attempts + 1
@@ -209,30 +220,68 @@ async def claim_turns(session: WriteSession, *, limit: int, lease_s: float) -> l
             RETURNING {_COLUMNS}
             """
         ),
-        {"limit": limit, "lease": lease_s},
+        {"limit": limit, "lease": lease_s, "given_up_before": given_up_before},
     )
     return sorted((_read_turn(row) for row in rows), key=lambda turn: (turn.created_at, turn.turn_id))
 
 
-async def postpone_turns(session: WriteSession, turn_ids: Sequence[str], *, seconds: float) -> None:
-    """Move the time at which some waiting turns are free to `seconds` from now."""
+async def postpone_turns(
+    session: WriteSession, turn_ids: Sequence[str], *, seconds: float, attempts: int | None = None
+) -> None:
+    """Move the time at which some waiting turns are free to `seconds` from now.
+
+    Args:
+        session: to write in.
+        turn_ids: which.
+        seconds: from now.
+        attempts: what counts as their attempts from now on; None: what they had.
+    """
     await session.execute(
         text(
-            "UPDATE turns SET available_at = now() + make_interval(secs => :seconds)"
+            "UPDATE turns SET available_at = now() + make_interval(secs => :seconds),"
+            " attempts = coalesce(CAST(:attempts AS int), attempts)"
             " WHERE turn_id IN (SELECT turn_id FROM turns WHERE turn_id = ANY(CAST(:ids AS text[]))"
             " AND status = 'pending' FOR UPDATE SKIP LOCKED)"
         ),
-        {"ids": list(turn_ids), "seconds": seconds},
+        {"ids": list(turn_ids), "seconds": seconds, "attempts": attempts},
     )
 
 
-async def lock_waiting_turn(session: WriteSession, turn_id: str) -> bool:
-    """Lock a turn that still waits for its score; False where it was judged, or erased, meanwhile."""
-    row = await session.execute(
-        text("SELECT turn_id FROM turns WHERE turn_id = :turn_id AND status = 'pending' FOR UPDATE"),
-        {"turn_id": turn_id},
+async def lock_waiting_turn(session: WriteSession, turn_id: str) -> Turn | None:
+    """Lock a turn that still waits for its score, as it is now; None where it was judged, or erased."""
+    row = (
+        await session.execute(
+            text(f"SELECT {_COLUMNS} FROM turns WHERE turn_id = :turn_id AND status = 'pending' FOR UPDATE"),
+            {"turn_id": turn_id},
+        )
+    ).one_or_none()
+    return _read_turn(row) if row else None
+
+
+async def find_waiting_long(session: ReadSession, *, before: datetime, limit: int) -> list[str]:
+    """The turns that were answered before then, have no score and are not kept yet, the oldest first."""
+    rows = await session.execute(
+        text(
+            "SELECT turn_id FROM turns WHERE status = 'pending' AND NOT kept_early AND replied_at < :before"
+            " ORDER BY replied_at LIMIT :limit"
+        ),
+        {"before": before, "limit": limit},
     )
-    return row.one_or_none() is not None
+    return list(rows.scalars())
+
+
+async def note_kept_early(
+    session: WriteSession, turn_id: str, *, user_dialogue_id: int | None, assistant_dialogue_id: int | None
+) -> None:
+    """Note that a turn is in long-term memory before its score, and which messages it has put there."""
+    await session.execute(
+        text(
+            "UPDATE turns SET kept_early = true,"
+            " user_dialogue_id = coalesce(:user_id, user_dialogue_id),"
+            " assistant_dialogue_id = coalesce(:assistant_id, assistant_dialogue_id) WHERE turn_id = :turn_id"
+        ),
+        {"turn_id": turn_id, "user_id": user_dialogue_id, "assistant_id": assistant_dialogue_id},
+    )
 
 
 async def judge_turn(session: WriteSession, turn_id: str, verdict: Verdict, *, now: datetime) -> None:
@@ -299,61 +348,6 @@ async def delete_old_turns(session: WriteSession, *, before: datetime, limit: in
         {"before": before, "limit": limit},
     )
     return int(rows.rowcount)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
-    """How far behind evaluation is; `lag_s`: how long the oldest turn has waited."""
-
-    pending: int
-    lag_s: float
-
-
-async def read_queue_facts(session: ReadSession) -> QueueFacts:
-    """Look at the turns that wait for a score, in all namespaces."""
-    row = (
-        await session.execute(
-            text(
-                "SELECT count(*) AS pending,"
-                " greatest(0, coalesce(extract(epoch FROM now() - min(replied_at)), 0)) AS lag_s"
-                " FROM turns WHERE status = 'pending'"
-            )
-        )
-    ).one()
-    return QueueFacts(row.pending, float(row.lag_s))
-
-
-@dataclass(frozen=True, slots=True)
-class TurnCounts:
-    """Turns of a namespace (or of all) in numbers."""
-
-    statuses: dict[str, int]
-    outcomes: dict[str, int]
-    retentions: dict[str, int]
-
-
-async def count_turns(session: ReadSession, namespace: str | None) -> TurnCounts:
-    """Count turns from several sides."""
-    rows = (
-        await session.execute(
-            text(
-                "SELECT status, outcome, retention, count(*) AS turns FROM turns"
-                " WHERE CAST(:namespace AS text) IS NULL OR namespace = :namespace"
-                " GROUP BY status, outcome, retention"
-            ),
-            {"namespace": namespace},
-        )
-    ).all()
-
-    def by(column: str) -> dict[str, int]:
-        totals: dict[str, int] = {}
-        for row in rows:
-            key = getattr(row, column)
-            if key is not None:
-                totals[key] = totals.get(key, 0) + row.turns
-        return totals
-
-    return TurnCounts(by("status"), by("outcome"), by("retention"))
 
 
 def _read_turn(row: Row[Any]) -> Turn:

@@ -53,6 +53,7 @@ class Turn:
         memories: the messages that were recalled for it.
         summary_ids: the summaries that it was told.
         attempts: how often it was taken up, first to be answered, then, from 0 again, to be judged.
+        kept_early: whether its messages went into long-term memory before it was judged.
     """
 
     turn_id: str
@@ -79,6 +80,7 @@ class Turn:
     completion_tokens: int | None
     memory_tokens: int | None
     attempts: int
+    kept_early: bool
     created_at: datetime
     replied_at: datetime | None
 

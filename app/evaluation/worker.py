@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from app.clock import Clock
+from app.clock import Clock, monotonic_s
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, WorkLoop, holding
 from app.dialogues.embedding import EmbeddingPipeline
@@ -17,23 +17,30 @@ from app.errors import (
     ProviderTimeoutError,
     TemporalMemoryError,
 )
-from app.evaluation import store
+from app.evaluation import counts_store, store
+from app.evaluation.counts_store import QueueFacts, TurnCounts
 from app.evaluation.evaluator import Evaluator
 from app.evaluation.evaluator_prompt import Turn as Exchange
-from app.evaluation.keeping_store import keep_unanswered, record_verdict
+from app.evaluation.keeping_store import keep_early, keep_unanswered, record_verdict
+from app.evaluation.outage import EvaluatorAwayError, Outage
 from app.evaluation.retention import Retention, expires_at, retention_of
-from app.evaluation.store import QueueFacts, TurnCounts, Verdict
+from app.evaluation.store import Verdict
 from app.evaluation.turns import Outcome, Turn, turn_hash
 from app.evaluation.value_filter import judge
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
 
-# About half a minute in all: until it is judged, a turn is not in long-term memory.
+# For answers that nobody can read: about half a minute in all.
 _MOST_ATTEMPTS = 6
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
-_MOST_TIMEOUTS_IN_A_ROW = 2
+# Somebody has to pay a bill or start a machine.
+_OUTAGE_PATIENCE = timedelta(hours=24)
+# An evaluator in order has answered by then; what waits longer is to be found meanwhile.
+_KEPT_EARLY_AFTER = timedelta(seconds=10)
+_KEPT_EARLY_EVERY_S = 2.0
+_KEPT_EARLY_AT_ONCE = 100
 _REUSED_FOR = timedelta(days=30)
 _ABANDONED_AFTER_S = 120.0
 _ABANDONED_EVERY_S = 30.0
@@ -77,7 +84,9 @@ class EvaluationWorker:
         self._clock = clock
         self._metrics = metrics
         self._batch_size = batch_size
+        self._outage = Outage(monotonic_s)
         self._loop = WorkLoop("evaluation", self.work_once, workers=concurrency)
+        self._waiting = WorkLoop("waiting turns", self.keep_waiting, poll_s=_KEPT_EARLY_EVERY_S)
         self._abandoned = WorkLoop("abandoned turns", self.keep_abandoned, poll_s=_ABANDONED_EVERY_S)
 
     def wake(self) -> None:
@@ -88,17 +97,18 @@ class EvaluationWorker:
         """Judge turns until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._loop.run())
+            group.create_task(self._waiting.run())
             group.create_task(self._abandoned.run())
 
     async def counts(self, namespace: str | None = None) -> TurnCounts:
         """Turns in numbers, of one namespace or of all."""
         async with self._database.read() as session:
-            return await store.count_turns(session, namespace)
+            return await counts_store.count_turns(session, namespace)
 
     async def queue_facts(self) -> QueueFacts:
         """How many turns wait for their score, and how long the oldest has waited."""
         async with self._database.read() as session:
-            return await store.read_queue_facts(session)
+            return await counts_store.read_queue_facts(session)
 
     async def keep_abandoned(self, *, after_s: float = _ABANDONED_AFTER_S) -> bool:
         """Keep the users' messages of turns whose answering process died and that nobody asked for again.
@@ -114,10 +124,44 @@ class EvaluationWorker:
                 await keep_unanswered(session, turn, now=now)
         return bool(abandoned)
 
+    async def keep_waiting(self, *, after: timedelta = _KEPT_EARLY_AFTER) -> bool:
+        """Store, without a score yet, the messages of turns that have waited long for theirs.
+
+        Returns:
+            Whether there were any.
+        """
+        async with self._database.read() as reading:
+            waiting = await store.find_waiting_long(
+                reading, before=self._clock() - after, limit=_KEPT_EARLY_AT_ONCE
+            )
+        for turn_id in waiting:
+            try:
+                async with self._database.transaction() as session:
+                    await keep_early(session, turn_id, now=self._clock())
+            except TemporalMemoryError:
+                raise
+            except Exception:
+                log.exception("waiting turn not kept", turn_id=turn_id)
+                # Its verdict tries again; here it must not come again and again.
+                async with self._database.transaction() as session:
+                    await store.note_kept_early(
+                        session, turn_id, user_dialogue_id=None, assistant_dialogue_id=None
+                    )
+        if waiting:
+            self._pipeline.wake()
+        return bool(waiting)
+
     async def work_once(self) -> bool:
         """Judge some turns that wait; whether there were any."""
+        state = self._outage.state
         async with self._database.transaction() as session:
-            turns = await store.claim_turns(session, limit=self._batch_size, lease_s=LEASE_S)
+            turns = await store.claim_turns(
+                session,
+                limit=1 if state == "to_be_tried" else self._batch_size,
+                lease_s=LEASE_S,
+                # Rules judge what is new all the same; what has waited for so long is given up.
+                given_up_before=self._patience_began() if state == "away" else None,
+            )
         if not turns:
             return False
         claim = _Claim({turn.turn_id for turn in turns})
@@ -130,6 +174,9 @@ class EvaluationWorker:
             if self._evaluator is not None and asked:
                 await self._judge_by_model(self._evaluator, asked, claim)
         return True
+
+    def _patience_began(self) -> datetime:
+        return self._clock() - _OUTAGE_PATIENCE
 
     async def _judge_without_call(self, turn: Turn, claim: _Claim) -> bool:
         """Judge a turn by the value filter or by the score of the same turn; whether that was possible."""
@@ -152,49 +199,71 @@ class EvaluationWorker:
         """Judge turns by one call, or, where its answer does not fit, one by one."""
         if len(turns) > 1:
             try:
-                scores = await evaluator.evaluate_batch([_exchange(turn) for turn in turns])
-            except (ProviderBusyError, ProviderDeniedError) as error:
-                await self._put_off(turns, claim, error)
-                return
+                with self._outage.asking():
+                    scores = await evaluator.evaluate_batch([_exchange(turn) for turn in turns])
             except ProviderError as error:
+                if self._is_outage(error):
+                    await self._wait_for_end(turns, claim, error)
+                    return
                 log.info("batch evaluation failed", reason=str(error), turns=len(turns))
                 scores = None
             if scores is not None:
                 for turn, score in zip(turns, scores, strict=True):
                     await self._settle(turn, claim, score, "scored")
                 return
-        timeouts = 0
+        await self._judge_one_by_one(evaluator, turns, claim)
+
+    async def _judge_one_by_one(self, evaluator: Evaluator, turns: list[Turn], claim: _Claim) -> None:
         for place, turn in enumerate(turns):
             try:
-                score = await evaluator.evaluate(turn.user_content, turn.reply or "")
+                with self._outage.asking():
+                    score = await evaluator.evaluate(turn.user_content, turn.reply or "")
             except ProviderError as error:
-                timeouts = timeouts + 1 if isinstance(error, ProviderTimeoutError) else 0
-                if timeouts == _MOST_TIMEOUTS_IN_A_ROW or isinstance(
-                    error, (ProviderBusyError, ProviderDeniedError)
-                ):
+                if self._is_outage(error):
                     # It is the provider's fault, not this turn's: the others would fare no better.
-                    await self._put_off(turns[place:], claim, error)
+                    await self._wait_for_end(turns[place:], claim, error)
                     return
-                await self._put_off([turn], claim, error)
+                await self._put_off(turn, claim, error)
             else:
-                timeouts = 0
                 await self._settle(turn, claim, score, "scored")
 
-    async def _put_off(self, turns: Sequence[Turn], claim: _Claim, error: ProviderError) -> None:
-        """Try again later, longer each time; for good, keep the turn in full."""
-        for turn in turns:
-            if turn.attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
-                log.warning("evaluation given up, turn kept in full", turn_id=turn.turn_id, reason=str(error))
-                await self._settle(turn, claim, None, "failed")
-                continue
-            wait_s = max(_wait_s(turn), min(error.retry_after_s or 0.0, _LONGEST_WAIT_S))
-            log.info("evaluation put off", turn_id=turn.turn_id, reason=str(error), wait_s=round(wait_s, 1))
-            await self._postpone(turn, claim, wait_s)
+    def _is_outage(self, error: ProviderError) -> bool:
+        return self._outage.state != "reachable" and isinstance(
+            error, EvaluatorAwayError | ProviderBusyError | ProviderDeniedError | ProviderTimeoutError
+        )
 
-    async def _postpone(self, turn: Turn, claim: _Claim, wait_s: float) -> None:
+    async def _wait_for_end(self, turns: Sequence[Turn], claim: _Claim, error: ProviderError) -> None:
+        """Let turns wait for the end of an outage, which is no fault of theirs; for a day at most."""
+        for turn in turns:
+            if (turn.replied_at or turn.created_at) < self._patience_began():
+                await self._give_up(turn, claim, error)
+            else:
+                await self._postpone(turn, claim, self._outage.wait_s, attempts=1)
+
+    async def _put_off(self, turn: Turn, claim: _Claim, error: ProviderError) -> None:
+        """Try again later, longer each time; for good, keep the turn in full."""
+        if isinstance(error, ProviderTimeoutError):
+            # It may be the provider's fault as well as the turn's.
+            is_hopeless = (turn.replied_at or turn.created_at) < self._patience_began()
+        else:
+            is_hopeless = turn.attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError)
+        if is_hopeless:
+            await self._give_up(turn, claim, error)
+            return
+        wait_s = _wait_s(turn)
+        log.info("evaluation put off", turn_id=turn.turn_id, reason=str(error), wait_s=round(wait_s, 1))
+        await self._postpone(turn, claim, wait_s)
+
+    async def _give_up(self, turn: Turn, claim: _Claim, error: ProviderError) -> None:
+        log.warning("evaluation given up, turn kept in full", turn_id=turn.turn_id, reason=str(error))
+        await self._settle(turn, claim, None, "failed")
+
+    async def _postpone(
+        self, turn: Turn, claim: _Claim, wait_s: float, *, attempts: int | None = None
+    ) -> None:
         claim.held.discard(turn.turn_id)
         async with self._database.transaction() as session:
-            await store.postpone_turns(session, [turn.turn_id], seconds=wait_s)
+            await store.postpone_turns(session, [turn.turn_id], seconds=wait_s, attempts=attempts)
 
     async def _settle(self, turn: Turn, claim: _Claim, score: int | None, outcome: Outcome) -> None:
         """Store the verdict, once; a fault of ours puts off this turn and no other."""
@@ -234,7 +303,7 @@ class EvaluationWorker:
 
 
 def _wait_s(turn: Turn) -> float:
-    return float(min(_FIRST_WAIT_S * 2 ** max(turn.attempts - 1, 0), _LONGEST_WAIT_S))
+    return float(min(_FIRST_WAIT_S * 2 ** min(max(turn.attempts - 1, 0), 30), _LONGEST_WAIT_S))
 
 
 def _exchange(turn: Turn) -> Exchange:

@@ -126,7 +126,8 @@ async def is_something_missing(session: ReadSession, statement: Statement) -> bo
             ) OR EXISTS (
                 SELECT FROM turns
                 WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
-                    AND status IN ('answering', 'pending') AND created_at < :created_at
+                    AND (status = 'answering' OR status = 'pending' AND NOT kept_early)
+                    AND created_at < :created_at
             )
             """
         ),

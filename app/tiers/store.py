@@ -1,5 +1,6 @@
 """The hot window's SQL."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import text
@@ -139,4 +140,20 @@ async def link_window_messages(
             """
         ),
         {"turn_id": turn_id, "user_id": user_dialogue_id, "assistant_id": assistant_dialogue_id},
+    )
+
+
+async def unlink_window_messages(session: WriteSession, dialogue_ids: Sequence[int]) -> None:
+    """Let the window keep its copies of stored messages that are about to go."""
+    await session.execute(
+        text(
+            """
+            WITH locked AS MATERIALIZED (
+                SELECT id FROM window_messages WHERE dialogue_id = ANY(CAST(:ids AS bigint[]))
+                ORDER BY id FOR UPDATE
+            )
+            UPDATE window_messages w SET dialogue_id = NULL FROM locked WHERE w.id = locked.id
+            """
+        ),
+        {"ids": list(dialogue_ids)},
     )

@@ -37,6 +37,7 @@ def turn(user: str, reply: str = "好") -> Turn:
         completion_tokens=1,
         memory_tokens=0,
         attempts=0,
+        kept_early=False,
         created_at=now,
         replied_at=now,
     )

@@ -122,12 +122,10 @@ async def test_a_demand_for_points_is_data(serve: LiveFactory, chat_provider: Ch
 @pytest.mark.parametrize(
     ("rule", "calls"),
     [
-        ({"status": 500}, None),
-        ({"status": 401}, None),
         ({"reply": "这个很难说"}, 6),
         ({"status": 400, "body": {"code": 20015, "message": "The input was rejected"}}, None),
     ],
-    ids=["broken", "denied", "unclear", "rejected"],
+    ids=["unclear", "rejected"],
 )
 async def test_what_can_not_be_judged_is_kept_in_full(
     serve: LiveFactory,
@@ -158,6 +156,107 @@ async def test_what_can_not_be_judged_is_kept_in_full(
         assert await metric(live, "memory_evaluation_score_count") == 0
         if calls is not None:
             assert len(prompts(chat_provider, "evaluation")) == calls
+
+
+_OUTAGES = [
+    {"status": 500},
+    {"status": 401},
+    {"status": 429},
+    {"hang_up": True},
+]
+
+
+@pytest.fixture
+def quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.evaluation.outage.LONGEST_WAIT_S", 0.3)
+    monkeypatch.setattr("app.evaluation.outage.FIRST_WAIT_S", 0.1)
+
+
+async def is_away(live: LiveService) -> None:
+    async def noticed() -> bool:
+        return live.services.evaluation._outage.state != "reachable"
+
+    await eventually(noticed)
+
+
+@pytest.mark.parametrize("rule", _OUTAGES, ids=["broken", "denied", "limited", "silent"])
+async def test_an_outage_is_waited_for_and_what_was_said_is_found_meanwhile(
+    serve: LiveFactory, chat_provider: ChatProvider, quick_tries: None, rule: dict[str, Any]
+) -> None:
+    away = [{**rule, "only": kind, "times": None} for kind in ("evaluation", "batch")]
+    chat_provider.control(*away)
+    async with serve(**chat_settings(chat_provider)) as live:
+        done = [await say(live, f"我的订单号是ORD{place}") for place in range(12)]
+        done.append(await say(live, "讲讲下棋"))
+        await is_away(live)
+        plain = await judged(live, (await say(live, "记住，我对花生过敏"))["turn_id"])
+        assert plain["status"] == "scored"
+        await live.services.evaluation.keep_waiting(after=timedelta(0))
+        turns = [await turn_of(live, one["turn_id"]) for one in done]
+        assert {turn["status"] for turn in turns} == {"pending"}
+        assert all(len(turn["dialogue_ids"]) == 2 for turn in turns)
+        kept = await listed(live, role="user")
+        assert [(one["score"], one["expires_at"]) for one in kept[:-1]] == [(None, None)] * len(done)
+        (found,) = (await search(live, "ORD7", top_n=1, window_size=0))["memories"]
+        assert found["content"] == "我的订单号是ORD7"
+        chat_provider.control(
+            {"only": "evaluation", "score": 93, "times": None},
+            {"only": "batch", "status": 400, "times": None},
+        )
+        for turn in turns:
+            after = await judged(live, turn["turn_id"])
+            assert (after["status"], after["score"]) == ("scored", 93)
+            assert after["dialogue_ids"] == turn["dialogue_ids"]
+        assert [one["score"] for one in await listed(live)] == [93] * 26 + [95] * 2
+        assert len(await listed(live, role="user")) == len(done) + 1
+
+
+async def test_what_turns_out_to_be_worth_nothing_goes_again(
+    serve: LiveFactory, chat_provider: ChatProvider, quick_tries: None
+) -> None:
+    chat_provider.control({"only": "evaluation", "status": 503, "times": None})
+    async with serve(**chat_settings(chat_provider, evaluation_batch_size=1)) as live:
+        done = [await say(live, text) for text in ("讲讲下棋", "讲讲围棋")]
+        await is_away(live)
+        await live.services.evaluation.keep_waiting(after=timedelta(0))
+        pinned = (await listed(live))[2]["id"]
+        assert (await live.client.patch(f"/dialogues/{pinned}", json={"pinned": True})).status_code == 200
+        chat_provider.control({"only": "evaluation", "score": 3, "times": None})
+        turns = [await judged(live, one["turn_id"]) for one in done]
+        assert [(turn["retention"], turn["dialogue_ids"]) for turn in turns] == [
+            ("none", []),
+            ("none", [pinned]),
+        ]
+        # What somebody has pinned meanwhile is his to let go.
+        assert [one["id"] for one in await listed(live)] == [pinned]
+        assert len(await spoken(live)) == 4
+
+
+async def test_an_outage_of_a_day_is_waited_for_and_no_longer(
+    serve: LiveFactory, chat_provider: ChatProvider, quick_tries: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat_provider.control({"only": "evaluation", "status": 503, "times": None})
+    async with serve(**chat_settings(chat_provider)) as live:
+        done = await say(live, "讲讲下棋")
+        await is_away(live)
+        monkeypatch.setattr("app.evaluation.worker._OUTAGE_PATIENCE", timedelta(0))
+        turn = await judged(live, done["turn_id"])
+        assert (turn["status"], turn["score"], turn["retention"]) == ("unscored", None, None)
+        assert [one["id"] for one in await listed(live)] == turn["dialogue_ids"]
+        assert await metric(live, 'memory_evaluations_total{outcome="failed"}') == 1
+
+
+async def test_a_turn_that_can_not_be_kept_holds_up_no_other(
+    serve: LiveFactory, chat_provider: ChatProvider, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    chat_provider.control({"only": "evaluation", "status": 503, "times": None})
+    async with serve(**chat_settings(chat_provider, evaluation_batch_size=1)) as live:
+        await plant_turns(postgres, database_name, ["讲讲下棋", "讲讲围棋"])
+        # No user is numbered 0.
+        await fetch(postgres, database_name, "UPDATE turns SET user_id = 0 WHERE turn_id = 't0'")
+        while await live.services.evaluation.keep_waiting(after=timedelta(0)):
+            pass
+        assert [one["content"] for one in await listed(live)] == ["讲讲围棋", "我想想。"]
 
 
 async def test_what_fails_in_passing_is_judged_later(serve: LiveFactory, chat_provider: ChatProvider) -> None:
