@@ -1,4 +1,4 @@
-"""What surrounds every request, as pure ASGI: its id, the access log, metrics, HEAD, the body limit.
+"""What surrounds every request, as pure ASGI: id, security headers, access log, metrics, HEAD, body limit.
 
 Metrics are counted in `finally`, around everything, so that what fails unforeseen is counted, too. Labels are
 route templates: a raw path would hold user ids, and let any client make as many series as it likes.
@@ -23,6 +23,16 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+# An answer may hold what people said: no cache keeps it, no page frames it, no browser guesses a type for it.
+# A route that has set one of them knows better. No Access-Control header is among them: a web page of another
+# origin may not read an answer.
+_SECURITY_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; object-src 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 _QUIET_ROUTES = {"/health/live", "/health/ready", "/metrics"}
 # Nobody receives it; nginx's number for a client that hung up keeps it apart in the metrics.
 _CLIENT_CLOSED_REQUEST = 499
@@ -31,7 +41,7 @@ _log = get_logger(__name__)
 
 
 class RequestContextMiddleware:
-    """Gives each request its id, answers what fails unforeseen, logs and counts it."""
+    """Gives requests their id and answers their headers; answers what fails unforeseen, logs and counts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -52,7 +62,10 @@ class RequestContextMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             elif method == "HEAD" and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)

@@ -408,3 +408,47 @@ async def test_a_hang_up_in_the_middle_of_a_body_is_no_failure_of_ours() -> None
     assert sent == []
     metrics = generate_latest(app.state.services.metrics.registry).decode()
     assert 'http_requests_total{method="POST",route="/dialogues",status="499"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/probe/namespace", 200),
+        ("HEAD", "/docs", 200),
+        ("GET", "/docs", 200),
+        ("GET", "/openapi.json", 200),
+        ("POST", "/dialogues", 422),
+        ("GET", "/no-such-route", 404),
+        ("OPTIONS", "/dialogues", 405),
+        ("GET", "/probe/bug/1", 500),
+        ("GET", "/probe/away", 503),
+        ("GET", "/probe/slow", 504),
+    ],
+)
+async def test_every_answer_is_closed_to_other_pages_and_caches(
+    client: AsyncClient, method: str, path: str, status: int
+) -> None:
+    asked = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    answer = await client.request(method, path, headers=asked)
+    assert answer.status_code == status
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+async def test_a_body_over_the_limit_is_refused_with_the_same_headers(client: AsyncClient) -> None:
+    answer = await client.post("/dialogues", content=b" " * (MAX_BODY_BYTES + 1))
+    assert answer.status_code == 413
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_route_that_says_how_long_it_is_kept_is_left_alone(client: AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    script = next(part for part in page.split('"') if part.endswith(".js"))
+    answer = await client.get(script)
+    assert answer.status_code == 200
+    assert answer.headers.get_list("cache-control") == ["public, max-age=86400"]
