@@ -125,8 +125,22 @@ def mask_secrets(text: str) -> str:
     return _SECRET.sub(lambda match: match.group(1) + "***", text)
 
 
+def mask_value(value: Any) -> Any:
+    """The value with its secrets masked, however deep: containers copied, other objects by their repr."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return mask_secrets(value)
+    if isinstance(value, dict):
+        return {mask_secrets(str(key)): mask_value(of_key) for key, of_key in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [mask_value(item) for item in value]
+    return mask_secrets(repr(value))
+
+
 def _mask_event(_logger: Any, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    return {key: mask_secrets(value) if isinstance(value, str) else value for key, value in event.items()}
+    # What begins with an underscore is structlog's own, and shown to nobody.
+    return {key: value if key.startswith("_") else mask_value(value) for key, value in event.items()}
 
 
 def configure_logging(*, level: str, json_lines: bool | None = None) -> None:
