@@ -50,6 +50,8 @@ _JOINTS: Final = re.compile(r"[-_'’]")
 _STEMMER: Final = stemmer("english")
 _STEMMING: Final = threading.Lock()
 _TERMS_CACHED: Final = 1 << 15
+_PLACES_CACHED: Final = 1 << 16
+_ONE: Final = ord("1")
 
 
 def document_terms(text: str) -> list[str]:
@@ -148,11 +150,24 @@ def _stem(word: str) -> str:
     return stem
 
 
-@lru_cache(maxsize=_TERMS_CACHED)
+class _Places(dict[str, int]):
+    """The bits of terms: a dict answers faster than an LRU cache, and is emptied when it is full."""
+
+    def __missing__(self, term: str) -> int:
+        if len(self) >= _PLACES_CACHED:
+            self.clear()
+        # A plain CRC is linear in its input; the multiplication spreads terms that differ in one place only.
+        place = (zlib.crc32(term.encode("utf-8", "surrogatepass")) * 0x9E3779B1 & 0xFFFFFFFF) >> 23
+        self[term] = place
+        return place
+
+
+_PLACES: Final = _Places()
+
+
 def signature_bit(term: str) -> int:
     """Returns the place of a term in a signature, the same in every process and version."""
-    # A plain CRC is linear in its input; the multiplication spreads terms that differ in one place only.
-    return (zlib.crc32(term.encode("utf-8", "surrogatepass")) * 0x9E3779B1 & 0xFFFFFFFF) >> 23
+    return _PLACES[term]
 
 
 def signature(terms: Iterable[str]) -> bytes:
@@ -160,7 +175,7 @@ def signature(terms: Iterable[str]) -> bytes:
 
     Bit 0 is the highest of the first byte, as in PostgreSQL's `bit` strings.
     """
-    bits = bytearray(SIGNATURE_BITS // 8)
-    for place in set(map(signature_bit, terms)):
-        bits[place >> 3] |= 0x80 >> (place & 7)
-    return bytes(bits)
+    signs = bytearray(b"0" * SIGNATURE_BITS)
+    for place in map(_PLACES.__getitem__, terms):
+        signs[place] = _ONE
+    return int(signs, 2).to_bytes(SIGNATURE_BITS // 8, "big")
