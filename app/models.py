@@ -37,7 +37,13 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
     async with AsyncExitStack() as stack:
 
         def open_model(
-            name: str | None, url: str | None, *, api_key: SecretStr | None, timeout_s: float, setting: str
+            name: str | None,
+            url: str | None,
+            *,
+            api_key: SecretStr | None,
+            timeout_s: float,
+            setting: str,
+            rate_patience_s: float = 0.0,
         ) -> ChatModel | None:
             if name is None or url is None:
                 return None
@@ -47,12 +53,20 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
                 model=name,
                 timeout_s=timeout_s,
                 setting=setting,
+                rate_patience_s=rate_patience_s,
             )
             stack.push_async_callback(model.aclose)
             return model
 
-        def open_of_chat(name: str | None) -> ChatModel | None:
-            return open_model(name, chat_url, api_key=chat.api_key, timeout_s=chat.timeout_s, setting="CHAT")
+        def open_of_chat(name: str | None, *, rate_patience_s: float = 0.0) -> ChatModel | None:
+            return open_model(
+                name,
+                chat_url,
+                api_key=chat.api_key,
+                timeout_s=chat.timeout_s,
+                setting="CHAT",
+                rate_patience_s=rate_patience_s,
+            )
 
         judging = None
         # Without memory there is nothing to keep the worthless out of. Source: the specification, 7.5.1.
@@ -66,7 +80,8 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
                 setting="EVALUATION",
             )
         yield Models(
-            chat=open_of_chat(chat.model),
+            # Somebody waits for the answer, and some seconds are better than an error; the background comes back.
+            chat=open_of_chat(chat.model, rate_patience_s=chat.timeout_s / 3),
             summary=open_of_chat(settings.tiers.summary_model or chat.model),
             evaluator=Evaluator(judging, prompt=_read_prompt(judge)) if judging else None,
         )

@@ -149,7 +149,8 @@ class ChatModel:
 
     A call that fails for a reason that may pass is made once more, if no text was delivered and there is
     time. Optional fields that the provider refuses (`stream_options`, `enable_thinking`, …) are left out from
-    then on. While the provider limits our rate or refuses our key, calls fail at once and know how long.
+    then on. While the provider limits our rate or refuses our key, calls fail at once and know how long; with
+    patience, they wait a short limit of the rate out.
 
     Args:
         base_url: what `/chat/completions` is added to.
@@ -159,6 +160,8 @@ class ChatModel:
         setting: beginning of the names of the settings to blame: CHAT, EVALUATION.
         enable_thinking: sent if not None; only hybrid models of SiliconFlow and Qwen know it.
         idle_timeout_s: longest silence in the middle of a stream.
+        rate_patience_s: how long, within `timeout_s`, a call waits until the provider takes calls again. For
+            somebody who waits for an answer, late is better than none.
         monotonic: the clock of the pauses.
 
     Raises:
@@ -175,6 +178,7 @@ class ChatModel:
         setting: str = "CHAT",
         enable_thinking: bool | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        rate_patience_s: float = 0.0,
         monotonic: Callable[[], float] = monotonic_s,
     ) -> None:
         self.name: Final = model
@@ -183,6 +187,7 @@ class ChatModel:
         )
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
+        self._rate_patience_s = rate_patience_s
         self._setting = setting
         self._enable_thinking = enable_thinking
         self._refused: set[str] = set()
@@ -250,10 +255,16 @@ class ChatModel:
         call: Callable[[dict[str, object], float], Awaitable[_Answer | ProviderFault]],
     ) -> _Answer:
         """Make a call, again without what is refused, and once more after what may pass."""
-        deadline_s = monotonic_s() + self._timeout_s
+        began_s = monotonic_s()
+        deadline_s = began_s + self._timeout_s
+        patient_until_s = began_s + min(self._rate_patience_s, self._timeout_s)
         retries = 1
         while True:
-            started_s = self._gate.enter()
+            try:
+                started_s = self._gate.enter()
+            except ProviderBusyError as error:
+                await _wait_out(error, until_s=patient_until_s)
+                continue
             try:
                 answer = await call(payload, deadline_s - monotonic_s())
                 if isinstance(answer, ProviderFault):
@@ -267,7 +278,10 @@ class ChatModel:
                 _log.warning(
                     "chat_call_failed", setting=self._setting, outcome=error.outcome, reason=str(error)
                 )
-                may_pass = isinstance(error, ProviderBusyError) and error.retry_after_s is None
+                if isinstance(error, ProviderBusyError) and error.retry_after_s is not None:
+                    await _wait_out(error, until_s=patient_until_s)
+                    continue
+                may_pass = isinstance(error, ProviderBusyError)
                 if not may_pass or retries == 0 or monotonic_s() + _BACKOFF_S >= deadline_s:
                     raise
                 retries -= 1
@@ -340,3 +354,11 @@ class ChatModel:
     ) -> ProviderError:
         first_s, limit_s = pause_s
         return self._gate.fail(error, started_s=started_s, first_s=first_s, limit_s=limit_s)
+
+
+async def _wait_out(error: ProviderBusyError, *, until_s: float) -> None:
+    """Sleep for the pause that the provider wants, or fail with it where it ends too late."""
+    pause_s = error.retry_after_s or 0.0
+    if monotonic_s() + pause_s >= until_s:
+        raise error
+    await asyncio.sleep(pause_s)

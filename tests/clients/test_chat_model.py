@@ -321,6 +321,28 @@ async def test_a_rate_limit_stops_all_calls_for_a_while(chat_provider: ChatProvi
         assert (await model.complete(ASKED)).text
 
 
+async def test_who_is_patient_waits_a_rate_limit_out(chat_provider: ChatProvider) -> None:
+    chat_provider.control({"status": 429, "headers": {"retry-after": "1"}})
+    async with opened(chat_provider, rate_patience_s=20.0) as model:
+        first = asyncio.create_task(model.complete(ASKED))
+        await asyncio.sleep(0.5)
+        # Those who come while the gate is closed wait at it, and do not ask the provider meanwhile.
+        others = [asyncio.create_task(model.complete(ASKED)) for _ in range(3)]
+        answers = await asyncio.gather(first, *others)
+        assert all(answer.text for answer in answers)
+        assert chat_provider.requests()["count"] == 5
+
+
+async def test_patience_ends_before_a_long_limit(chat_provider: ChatProvider) -> None:
+    chat_provider.control({"status": 429, "headers": {"retry-after": "30"}})
+    async with opened(chat_provider, rate_patience_s=20.0) as model:
+        for _ in range(2):
+            with pytest.raises(ProviderBusyError) as caught:
+                await model.complete(ASKED)
+            assert caught.value.retry_after_s == pytest.approx(30, abs=20)
+        assert chat_provider.requests()["count"] == 1
+
+
 async def test_what_is_refused_to_one_user_is_not_refused_to_all(
     chat_provider: ChatProvider, model: ChatModel
 ) -> None:
