@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
-from app.dialogues import overview_store, store
+from app.dialogues import copies_store, overview_store, store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.embedding_store import QueueFacts
 from app.dialogues.kinds import classify
@@ -101,6 +101,8 @@ class DialogueService:
                 partial(_read_content, change.content, changed_from), chars=len(change.content)
             )
         async with self._database.transaction() as session:
+            # Turns first, as everybody locks them.
+            turns = await copies_store.lock_turns(session, namespace, dialogue_id)
             changed = await store.update_dialogue(
                 session,
                 namespace,
@@ -111,6 +113,8 @@ class DialogueService:
                 terms=terms,
                 kind=kind,
             )
+            if changed is not None:
+                await _change_copies(session, namespace, change, changed, turns)
         if changed is None:
             raise _not_found(dialogue_id)
         if change.content is not UNSET:
@@ -118,14 +122,21 @@ class DialogueService:
         return changed
 
     async def delete(self, namespace: str, dialogue_id: int) -> None:
-        """Delete a message for good.
+        """Delete a message for good, and all that holds its text: window, turn, summaries.
+
+        The other half of its turn is a message of its own, and stays.
 
         Raises:
             NotFoundError: the namespace has none with this id.
         """
         async with self._database.transaction() as session:
-            if not await store.delete_dialogue(session, namespace, dialogue_id):
+            turns = await copies_store.lock_turns(session, namespace, dialogue_id)
+            gone = await store.delete_dialogue(session, namespace, dialogue_id)
+            if gone is None:
                 raise _not_found(dialogue_id)
+            await copies_store.delete_turns(session, turns)
+            if gone.kind != "summary":
+                await copies_store.retract_summaries(session, namespace, gone.session, [gone.created_at])
 
     async def list_page(
         self,
@@ -310,6 +321,24 @@ async def _insert(
             session, namespace, prepared, now=now, live_since=now - LIVE_WITHIN
         )
     }
+
+
+async def _change_copies(
+    session: WriteSession,
+    namespace: str,
+    change: DialogueChange,
+    changed: Dialogue,
+    turns: Sequence[str],
+) -> None:
+    """Let all that holds a message's text, or tells of it, follow a change."""
+    is_new_text = change.content is not UNSET
+    if is_new_text:
+        await copies_store.rewrite_turns(session, turns, changed)
+    if changed.kind == "summary":
+        if is_new_text:
+            await copies_store.rewrite_summary(session, namespace, changed)
+    elif is_new_text or change.outdated is not UNSET:
+        await copies_store.retract_summaries(session, namespace, changed.session, [changed.created_at])
 
 
 def _has_expired(dialogue: Dialogue, now: datetime) -> bool:

@@ -249,21 +249,6 @@ async def update_dialogue(
             ),
             {"id": dialogue_id, "content": change.content, "count": token_count},
         )
-    if change.content is not UNSET and row.kind == "summary":
-        await session.execute(
-            text(
-                # Under a new id: what other processes remember of it is then known to be old.
-                "UPDATE summaries SET content = :content, id = DEFAULT WHERE namespace = :namespace"
-                " AND group_key = coalesce(:group_id, 0) AND user_id = :user_id AND dialogue_id = :id"
-            ),
-            {
-                "id": dialogue_id,
-                "content": change.content,
-                "namespace": namespace,
-                "group_id": row.group_id,
-                "user_id": row.user_id,
-            },
-        )
     return read_dialogue(row)
 
 
@@ -280,28 +265,34 @@ async def _unlink(session: WriteSession, corrected: int, corrected_by: int) -> R
     return rows.one()
 
 
-async def delete_dialogue(session: WriteSession, namespace: str, dialogue_id: int) -> bool:
-    """Delete a message, and what stands beside it in queues and tiers; whether the namespace had it."""
+async def delete_dialogue(session: WriteSession, namespace: str, dialogue_id: int) -> Dialogue | None:
+    """Delete a message, and what stands beside it in queues and tiers; None where there was none."""
     gone = await session.execute(
         text(
-            "DELETE FROM dialogues WHERE id = :id AND namespace = :namespace"
-            " RETURNING namespace, group_key, user_id"
+            "DELETE FROM dialogues d WHERE d.id = :id AND d.namespace = :namespace"
+            f" RETURNING {DIALOGUE_COLUMNS}"
         ),
         {"id": dialogue_id, "namespace": namespace},
     )
     row = gone.one_or_none()
     if row is None:
-        return False
+        return None
+    deleted = read_dialogue(row)
     await session.execute(
         text(
             "DELETE FROM summaries WHERE namespace = :namespace AND group_key = :group_key"
             " AND user_id = :user_id AND dialogue_id = :id"
         ),
-        {"id": dialogue_id, **row._mapping},  # noqa: SLF001 - SQLAlchemy's public name for it
+        {
+            "id": dialogue_id,
+            "namespace": namespace,
+            "group_key": deleted.session.group_key,
+            "user_id": deleted.user_id,
+        },
     )
     for table in ("embedding_jobs", "window_messages", "retrievals", "correction_jobs"):
         await session.execute(text(f"DELETE FROM {table} WHERE dialogue_id = :id"), {"id": dialogue_id})
-    return True
+    return deleted
 
 
 async def list_dialogues(
