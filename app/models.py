@@ -80,7 +80,7 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
                 setting="EVALUATION",
             )
         yield Models(
-            # Somebody waits for the answer, and some seconds are better than an error; the background comes back.
+            # Somebody waits for the answer: some seconds are better than an error. The background comes back.
             chat=open_of_chat(chat.model, rate_patience_s=chat.timeout_s / 3),
             summary=open_of_chat(settings.tiers.summary_model or chat.model),
             evaluator=Evaluator(judging, prompt=_read_prompt(judge)) if judging else None,
