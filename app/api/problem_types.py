@@ -91,7 +91,10 @@ PROBLEM_TYPES = (
     ),
     _of(ProviderRejectedError, "The provider refuses this very input; the same input will fail again."),
     _of(UnavailableError, "The service cannot answer now. Try again after `Retry-After` seconds."),
-    _of(DatabaseUnavailableError, "PostgreSQL does not answer. Try again after `Retry-After` seconds."),
+    _of(
+        DatabaseUnavailableError,
+        "PostgreSQL does not answer, or its disk or memory is full. Try again after `Retry-After` seconds.",
+    ),
     _of(
         ChatModelNotConfiguredError,
         "/chat needs a model: the operator has to set CHAT_BASE_URL, CHAT_MODEL and, where the provider "

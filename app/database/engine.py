@@ -40,10 +40,11 @@ _GONE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
-    asyncpg.TooManyConnectionsError,
     OSError,
     asyncio.TimeoutError,
 )
+# Disk, memory, connections, an unreadable file: when an operator has mended it, the same request is good.
+_OUT_OF_RESOURCES = (asyncpg.InsufficientResourcesError, asyncpg.PostgresSystemError)
 
 
 class Database:
@@ -125,16 +126,24 @@ class Database:
                 yield connection
         except PoolTimeoutError as error:
             raise OverloadedError("every database connection is in use", retry_after_s=2) from error
-        except (OperationalError, InterfaceError) as error:
-            raise DatabaseUnavailableError("the database does not answer") from error
         except DBAPIError as error:
+            if isinstance(error.orig.__cause__ if error.orig else None, _OUT_OF_RESOURCES):
+                raise _out_of_resources() from error
+            if isinstance(error, (OperationalError, InterfaceError)):
+                raise DatabaseUnavailableError("the database does not answer") from error
             if error.connection_invalidated or isinstance(
                 error.orig.__cause__ if error.orig else None, _GONE
             ):
                 raise DatabaseUnavailableError("the database does not answer") from error
             raise
+        except _OUT_OF_RESOURCES as error:
+            raise _out_of_resources() from error
         except _GONE as error:
             raise DatabaseUnavailableError("the database does not answer") from error
+
+
+def _out_of_resources() -> DatabaseUnavailableError:
+    return DatabaseUnavailableError("the database is short of disk, memory or connections", retry_after_s=10)
 
 
 async def fetch_rows(

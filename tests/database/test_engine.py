@@ -142,6 +142,23 @@ async def test_connections_that_died_in_use_cost_one_failure(
     assert [await ask(database) for _ in range(5)] == [1] * 5
 
 
+@pytest.mark.parametrize(
+    "code", ["disk_full", "out_of_memory", "too_many_connections", "configuration_limit_exceeded", "io_error"]
+)
+async def test_a_server_short_of_resources_is_unavailable_and_no_fault_of_ours(
+    database: Database, code: str
+) -> None:
+    refusal = f"DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '{code}'; END $$"
+    with pytest.raises(DatabaseUnavailableError, match="short of disk") as caught:
+        async with database.transaction() as writing:
+            await writing.execute(text(refusal))
+    assert caught.value.retry_after_s == 10
+    with pytest.raises(DatabaseUnavailableError, match="short of disk"):
+        async with database.read() as reading:
+            await fetch_rows(reading, refusal, {})
+    assert [await ask(database), await write(database)] == [1, 1]
+
+
 async def test_the_first_look_at_a_server_that_was_killed_and_is_back_succeeds(tmp_path: Path) -> None:
     with await asyncio.to_thread(start_embedded, tmp_path / "data", durable=True) as server:
         database = Database(server.url, pool_size=2)
