@@ -253,10 +253,17 @@ async def update_dialogue(
 
 
 async def _unlink(session: WriteSession, corrected: int, corrected_by: int) -> Row[Any]:
-    """Undo a correction; the message that was corrected."""
+    """Undo a correction, and with it what it did to a reply; the message that was corrected."""
     await session.execute(
         text("UPDATE dialogues SET corrects = NULL WHERE id = :newer AND corrects = :earlier"),
         {"newer": corrected_by, "earlier": corrected},
+    )
+    await session.execute(
+        text(
+            "UPDATE dialogues SET outdated = false, corrected_by = NULL"
+            " WHERE corrected_by = :newer AND role = 'assistant'"
+        ),
+        {"newer": corrected_by},
     )
     rows = await session.execute(
         text(f"UPDATE dialogues d SET corrected_by = NULL WHERE d.id = :id RETURNING {DIALOGUE_COLUMNS}"),

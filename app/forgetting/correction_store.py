@@ -7,7 +7,9 @@ from datetime import datetime
 from sqlalchemy import text
 
 from app.database.engine import ReadSession, WriteSession
+from app.dialogues.copies_store import retract_summaries
 from app.dialogues.records import EmbeddingStatus, Session
+from app.forgetting.echoes import is_echo
 
 _BY_BITS = 200
 
@@ -178,12 +180,15 @@ async def read_earlier(
 async def mark_outdated(
     session: WriteSession, earlier: Earlier, statement: Statement, *, now: datetime
 ) -> bool:
-    """Make a message outdated by another, and link the two; False where either has changed meanwhile."""
+    """Make a message outdated by another, and link the two; False where either has changed meanwhile.
+
+    A reply that repeated it goes with it, and so do summaries of that time: they told what holds no more.
+    """
     rows = (
         await session.execute(
             text(
-                "SELECT id, content, outdated, corrects, visible_until > :now AS visible FROM dialogues"
-                " WHERE id IN (:earlier, :later) ORDER BY id FOR NO KEY UPDATE"
+                "SELECT id, content, created_at, outdated, corrects, visible_until > :now AS visible"
+                " FROM dialogues WHERE id IN (:earlier, :later) ORDER BY id FOR NO KEY UPDATE"
             ),
             {"earlier": earlier.id, "later": statement.id, "now": now},
         )
@@ -204,7 +209,43 @@ async def mark_outdated(
             ),
             {"earlier": earlier.id, "later": statement.id},
         )
+        await _take_back_what_repeats_it(session, earlier, statement, said_at=old.created_at, now=now)
     return True
+
+
+async def _take_back_what_repeats_it(
+    session: WriteSession, earlier: Earlier, statement: Statement, *, said_at: datetime, now: datetime
+) -> None:
+    reply = (
+        await session.execute(
+            text(
+                """
+                SELECT id, role, content FROM dialogues
+                WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
+                    AND kind <> 'summary' AND visible_until > :now AND (created_at, id) > (:said_at, :earlier)
+                ORDER BY created_at, id LIMIT 1
+                """
+            ),
+            _place_of(statement) | {"now": now, "said_at": said_at, "earlier": earlier.id},
+        )
+    ).one_or_none()
+    if (
+        reply is not None
+        and reply.role == "assistant"
+        and is_echo(reply.content, corrected=earlier.content, correction=statement.content)
+    ):
+        await session.execute(
+            text(
+                "UPDATE dialogues SET outdated = true, corrected_by = :later"
+                " WHERE id = :reply AND content = :content AND NOT outdated AND NOT pinned"
+            ),
+            {"later": statement.id, "reply": reply.id, "content": reply.content},
+        )
+    # A summary of that time that is just being stored needs these rows, too: it is there then, and goes.
+    await session.execute(
+        text("SELECT FROM window_messages WHERE dialogue_id = :id ORDER BY id FOR UPDATE"), {"id": earlier.id}
+    )
+    await retract_summaries(session, statement.namespace, statement.session, [said_at])
 
 
 def _place_of(statement: Statement) -> dict[str, object]:

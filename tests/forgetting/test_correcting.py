@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -67,6 +68,77 @@ async def test_what_was_corrected_is_found_no_more_until_that_is_undone(
     # What was undone stays undone.
     await _read_all(world.services)
     assert await _look(world, old) == _PLAIN
+
+
+async def test_a_reply_that_repeats_what_was_corrected_goes_with_it_and_comes_back_with_it(
+    world: World, clock: SetClock
+) -> None:
+    old = await _say(world, clock, _WAS)
+    echo = await _say(world, clock, "好的，记下了：你住在北京朝阳区", role="assistant")
+    new = await _say(world, clock, _IS)
+    answer = await _say(world, clock, "明白，上海浦东，不再是北京了", role="assistant")
+    await _read_all(world.services)
+    assert await _look(world, old) == (True, None, new.id)
+    assert await _look(world, echo) == (True, None, new.id)
+    assert await _look(world, answer) == _PLAIN
+    asked: dict[str, Any] = {"now": clock.now, "top_n": 5, "window_size": 2}
+    assert not {_WAS, echo.content} & set(contents((await world.search("住在北京", **asked)).memories))
+    await world.services.dialogues.change("default", old.id, DialogueChange(outdated=False))
+    for dialogue in (old, echo, new):
+        assert await _look(world, dialogue) == _PLAIN
+    assert echo.content in contents((await world.search("住在北京", **asked)).memories)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"content": "好的，记住了"},
+        {"content": "那里现在冷吗？"},
+        {"content": "你住在北京朝阳区", "pinned": True},
+        {"content": "我也住在北京朝阳区", "role": "user"},
+        {"content": "你住在北京朝阳区", "group_id": 5},
+    ],
+)
+async def test_what_repeats_nothing_or_is_not_the_reply_stays(
+    world: World, clock: SetClock, reply: dict[str, Any]
+) -> None:
+    old = await _say(world, clock, _WAS)
+    beside = await _say(world, clock, **({"role": "assistant"} | reply))
+    new = await _say(world, clock, _IS)
+    await _read_all(world.services)
+    corrected = beside if reply.get("role") == "user" else old
+    assert await _look(world, corrected) == (True, None, new.id)
+    if beside is not corrected:
+        assert await _look(world, beside) == _PLAIN
+
+
+async def test_a_summary_of_that_time_goes_when_what_it_tells_is_corrected(
+    world: World, clock: SetClock
+) -> None:
+    old = await _say(world, clock, _WAS)
+    for number, (since, until) in enumerate([(-1, 1), (60, 120)]):
+        await world.connection.execute(
+            """
+            WITH d AS (
+                INSERT INTO dialogues (namespace, message_uuid, user_id, chat_type, role, content, kind,
+                    written_hash, token_count, terms)
+                VALUES ('default', gen_random_uuid(), 1, 'private', 'assistant', $1, 'summary', 0, 1,
+                    repeat('0', 512)::bit(512)) RETURNING id
+            )
+            INSERT INTO summaries
+                (namespace, user_id, dialogue_id, content, since, until, messages, created_at)
+            SELECT 'default', 1, d.id, $1, $2, $3, 2, now() FROM d
+            """,
+            f"摘要{number}",
+            old.created_at + timedelta(seconds=since),
+            old.created_at + timedelta(seconds=until),
+        )
+    await _say(world, clock, _IS)
+    await _read_all(world.services)
+    left = await world.connection.fetch("SELECT content FROM summaries")
+    assert [row["content"] for row in left] == ["摘要1"]
+    told = await world.connection.fetch("SELECT content FROM dialogues WHERE kind = 'summary'")
+    assert [row["content"] for row in told] == ["摘要1"]
 
 
 @pytest.mark.parametrize(
