@@ -1,7 +1,7 @@
 """Measures the rules that need no model: `benchmarks/rules.py [--similarities]`.
 
 Reads `turns.jsonl` (value filter and kinds) and `corrections.jsonl` in `benchmarks/labelled` and prints
-precision and recall of each class for both splits. `docs/judgement.md` says how they were labelled.
+precision and recall of each class for each split. `docs/judgement.md` says how they were labelled.
 With `--similarities` the bundled model embeds the pairs, as the service would.
 """
 
@@ -27,7 +27,7 @@ from app.telemetry import Metrics
 from benchmarks.metrics import markdown_table
 
 DATA: Final = Path(__file__).parent / "labelled"
-Split = Literal["dev", "held"]
+Split = Literal["dev", "held", "blind"]
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,12 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
 
 
-def _print_table(title: str, measured: Callable[[Split], dict[str, Figures]]) -> None:
+def _print_table(
+    title: str, measured: Callable[[Split], dict[str, Figures]], *, splits: Sequence[Split] = ("dev", "held")
+) -> None:
     rows = [
         [split, name, f"{got.precision:.3f}", f"{got.recall:.3f}", f"{got.right}/{got.named}/{got.labelled}"]
-        for split in ("dev", "held")
+        for split in splits
         for name, got in measured(split).items()
     ]
     print(f"\n{title}\n")
@@ -174,7 +176,7 @@ def main() -> None:
 
     _print_table("Value filter", lambda split: measure_filter(read_turns(split)))
     _print_table("Kinds", lambda split: measure_kinds(read_turns(split)))
-    _print_table("Corrections", corrections)
+    _print_table("Corrections", corrections, splits=("dev", "held", "blind"))
 
 
 if __name__ == "__main__":

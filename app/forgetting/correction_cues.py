@@ -20,10 +20,29 @@ THIRD_PERSON: Final = re.compile(
     r"^(?:他|她|它|人家|听说|有人|隔壁)|^(?:he|she|his|her|their)\b|^they (?!rescheduled|moved|changed"
     r"|postponed|cancel)"
 )
-# What is only wished or planned has not happened.
+# What is only wished, planned or felt has not happened.
 UNSETTLED: Final = re.compile(
     r"^(?:我|我们)?(?:.{0,2})(?:想|打算|准备|考虑|正在|希望)(?:要|着|去)?(?:换|改|搬|辞|转|跳)|\b(?:want"
     r"|plan|hope|thinking|would like|going) (?:to|of|about) "
+    r"|(?:喜欢|爱上?|享受|讨厌)(?:住|在|上班|工作|我的|这)"
+    r"|\b(?:love|like|enjoy|hate) (?:living|working|it|this|my|the|our)\b"
+)
+# What is proposed to others, or done to a thing on the way, is no fact that has changed.
+WORK: Final = re.compile(
+    r"(?:应该?|需?要|得|该|建议|最好|可以|能不能|想|打算)(?:再|都)?(?:改|换|调)(?!了)"
+    r"|[把将].{1,20}?(?:改|换|变|调|升|降|压|抽)|(?:改|换|调).{1,20}(?:吧$|试试|看看|好看|方便|更[快慢好])"
+    r"|试试|观察|再跑|重新|(?:拉|同步|注意)一下|大家注意|我改了|(?<!现)在?改好了"
+    r"|\bshould\b|\blet(?:'s| us)\b|\bi (?:changed|renamed|moved) the\b|\bin your\b"
+)
+# A figure that goes up and down tells how work goes: 延迟降到 1.6s.
+MEASURED: Final = re.compile(
+    r"\d ?(?:%|毫秒|秒|分钟|个点|倍|(?:g|gb|mb|ms|s|fps)(?![a-z]))"
+    r"|(?<![a-z])p\d\d(?!\d)|(?<![a-z])qps(?![a-z])|率|延迟|时延|耗时|显存"
+    r"|内存|准确|召回|阈值|吞吐|\blatency\b|\baccuracy\b|\bcoverage\b|\bthroughput\b|\brecall\b|\bprecision\b"
+)
+# What was planned, wished or complained of held at no time.
+TENTATIVE: Final = re.compile(
+    r"^先|先(?!生|前)[用设写把给改放用]|试试|看看|建议|应该|上限|太.{1,3}了|\bfor now\b|\bshould\b|\btoo\b"
 )
 # What is added stands beside what was said.
 ADDITION: Final = re.compile(
@@ -33,7 +52,7 @@ ADDITION: Final = re.compile(
 
 # 说错了, correction: the speaker takes back what he has just said.
 SLIP: Final = re.compile(
-    r"(?<!没)(?<!没有)[说打写记搞弄发填报讲输选]错(?:了|字)|口误|笔误|更正|纠正一下|订正|说反了|记混了|手误"
+    r"(?<!没)(?<!没有)(?:[说打写记搞弄发填讲输选]错(?:了|字)|^报错了,)|口误|笔误|更正|纠正一下|订正|说反了|记混了|手误"
     r"|^(?:不对)+[,!]|^不[,!]|^(?:不对不对|不是不是)"
     r"|\bmisspoke\b|\btypo\b|(?:^|[,.!] ?)correction\b|\bscratch that\b|\bi was wrong\b|\bmy mistake\b"
     r"|^wait,? no\b|^no,? wait\b|\bi meant\b"
@@ -57,7 +76,7 @@ CHANGE: Final = re.compile(
 
 _END: Final = r"(?=$|[,。!;.])"
 _VERBS_ZH: Final = (
-    "住在?|在|吃|喝|用|上|做|学|养|玩|抽|开|穿|喜欢|爱|需要|去|要|走|坐|是|叫|想要?|选|订|买|练|戴|带"
+    "负责|住在?|在|吃|喝|用|上|做|学|养|玩|抽|开|穿|喜欢|爱|需要|去|要|走|坐|是|叫|想要?|选|订|买|练|戴|带"
 )
 # (retracted, replacement); 不是A，是B and its kin.
 PAIRS: Final = (
@@ -95,8 +114,9 @@ ENDED: Final = (
         rf"(?P<verb>)(?:把|将)(?P<retracted>[^,。!?;]{{1,12}}?)(?:卖|扔|退|送人|注销|停|删|戒)了{_END}"
     ),
     re.compile(
-        r"(?<!是)(?:别"
-        rf"|不)(?:再)?(?P<verb>{_VERBS_ZH})(?:我)?(?P<retracted>[^,。!?;\s]{{1,16}}?)(?:这[里边儿]"
+        # 记不住, 忍不住: there 不住 is an ending.
+        r"(?<!是)(?:别|(?<![记忍靠保顶撑憋拦藏留挡堵扛困站守])"
+        rf"不)(?:再)?(?P<verb>{_VERBS_ZH})(?:我)?(?P<retracted>[^,。!?;\s]{{1,16}}?)(?:这[里边儿]"
         rf"|那[里边儿])?(?:上班|工作|住|开|做了)?了{_END}"
     ),
     re.compile(

@@ -17,11 +17,14 @@ from app.forgetting.correction_cues import (
     CHANGE,
     ENDED,
     FOR_OTHERS,
+    MEASURED,
     PAIRS,
     REPLACEMENT,
     SLIP,
+    TENTATIVE,
     THIRD_PERSON,
     UNSETTLED,
+    WORK,
 )
 from app.forgetting.topics import Topic, content_terms, names_head, read_topic
 
@@ -35,6 +38,7 @@ _CERTAIN: Final = 2.0
 _SLIP_REACH: Final = 2
 _FIRST_PERSON: Final = re.compile(r"我|\bmy\b")
 _PAST: Final = re.compile("那是(?:以前|之前|过去|原来)|(?:以前|之前|上次)说")
+_DENIED: Final = re.compile(r"不|没|别|\bnot\b|n't\b|\bno\b|\bnever\b|\bused to\b")
 _POINTERS: Final = frozenset({"那个", "这个", "那", "这", "它", "那些", "这些", "it", "that", "this"})
 _WITHOUT_VERB: Final = frozenset({"", "是", "叫", "在", "in", "at", "on", "a", "an", "the", "be"})
 
@@ -78,7 +82,8 @@ def read_correction(content: str) -> Correction | None:
     is_slip = SLIP.search(folded) is not None
     retracted, verb, replacement = _read_parts(folded)
     is_change = CHANGE.search(folded) is not None
-    if retracted is None and not is_slip and not is_change:
+    is_report = not is_slip and not topic.matters and _reports_work(folded)
+    if is_report or (retracted is None and not is_slip and not is_change):
         return None
     of_another = (
         not topic.persons
@@ -137,6 +142,11 @@ def _asserts(folded: str) -> bool:
     )
 
 
+def _reports_work(folded: str) -> bool:
+    """Whether a message says how work goes or should go: nothing is taken back by that."""
+    return MEASURED.search(folded) is not None or WORK.search(folded) is not None
+
+
 def _read_parts(folded: str) -> tuple[str | None, str, str | None]:
     for pattern in PAIRS:
         for sentence, _ in split_sentences(folded):
@@ -166,7 +176,7 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
     if len(text) > _MOST_CHARS or is_task(folded) or is_question(folded) or "?" in folded:
         return 0.0
     mine, theirs = correction.topic, read_topic(folded)
-    if (mine.persons and not mine.persons & theirs.persons) or (correction.of_another and not theirs.persons):
+    if not _may_be_meant(correction, folded, theirs):
         return 0.0
     named = _names_its_subject(mine, folded, theirs)
     if mine.heads and not named:
@@ -190,9 +200,21 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
         or (mine.values and not same_kind)
         or not (same_matter or worded or (bare and same_kind))
         or _says_the_same(correction, folded, theirs)
+        or _replaces_nothing(correction, folded, theirs)
     ):
         return 0.0
     return 2.0 + 0.5 * same_kind + weight
+
+
+def _may_be_meant(correction: Correction, folded: str, theirs: Topic) -> bool:
+    """Whether an earlier message states something, of the person whom the correction is about."""
+    mine = correction.topic
+    is_sure = correction.is_slip or bool(mine.matters & theirs.matters)
+    if not is_sure and TENTATIVE.search(folded):
+        return False
+    if correction.of_another and not theirs.persons:
+        return False
+    return not mine.persons or bool(mine.persons & theirs.persons)
 
 
 def _names_its_subject(mine: Topic, folded: str, theirs: Topic) -> bool:
@@ -236,6 +258,22 @@ def _says_the_same(correction: Correction, folded: str, theirs: Topic) -> bool:
     if shared:
         return all(mine.values[kind] <= theirs.values[kind] for kind in shared)
     return correction.replacement is not None and _contains(folded, correction.replacement)
+
+
+def _replaces_nothing(correction: Correction, folded: str, theirs: Topic) -> bool:
+    """Whether all that an earlier message names is named again, and not denied: nothing took its place."""
+    mine = correction.topic
+    return (
+        bool(theirs.terms - _names_of(mine))
+        and theirs.terms <= mine.terms
+        and not mine.values
+        and (correction.replacement is None or _contains(folded, correction.replacement))
+        and bool(_DENIED.search(folded)) == bool(_DENIED.search(correction.words))
+    )
+
+
+def _names_of(topic: Topic) -> frozenset[str]:
+    return frozenset(term for head in topic.heads for term in content_terms(head))
 
 
 def _scale(similarities: Sequence[float | None]) -> list[float]:

@@ -21,8 +21,9 @@ def _set_of(words: str) -> frozenset[str]:
 _MATTERS: Final[Mapping[str, re.Pattern[str]]] = {
     matter: re.compile(pattern)
     for matter, pattern in {
-        # 记住, 保住: there the word is no more than an ending.
-        "residence": r"(?<![记忍停抓留卡堵困站挡保按])住(?!院)|租[在的]|搬家|搬[到去进]|定居"
+        # 记住, 保不住, 记得住: there the word is no more than an ending.
+        "residence": r"(?<![记忍停抓留卡堵困站挡保按靠拦憋扛撑顶稳盯])"
+        r"(?<![记忍靠保顶撑憋拦藏留挡堵扛困站守]不)(?<!得)住(?!院)|租[在的]|搬家|搬[到去进]|定居"
         r"|\b(?:live|lives|living|moved (?:to|house|out)|relocated|based in)\b",
         "address": r"地址|住址|\baddress\b",
         "phone number": r"手机号|电话|号码|换号|\bphone number\b|\bnumber is\b|\bphone is\b|\bcell\b",
@@ -30,7 +31,8 @@ _MATTERS: Final[Mapping[str, re.Pattern[str]]] = {
         r"|\bmy phone\b(?! number)",
         "form of address": r"叫我|称呼我|喊我|\bcall me\b",
         "name": r"叫(?!我|车|外卖|醒|人)|名字|改名|姓名|\bname(?:d)?\b|\bcalled\b",
-        "work": r"上班|工作|跳槽|入职|离职|辞职|任职|就职|\bwork(?:s|ed|ing)? (?:at|for|in|as)\b|\bjob\b"
+        "work": r"上班|工作|换组|转岗|负责|跳槽|入职|离职|辞职|任职|就职"
+        r"|\bwork(?:s|ed|ing)? (?:at|for|in|as)\b|\bjob\b"
         r"|\bemployer\b",
         "studies": r"专业|学的是|主修|\bmajor",
         "car": r"换车|的车|开车|开的是|车是|\bmy car\b|\bdrive\b",

@@ -64,6 +64,25 @@ def test_of_several_the_newest_is_meant() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("message", "earlier"),
+    [
+        ("我记不住密码了", "我的密码是abc12345"),
+        ("不对，请记住我现在喜欢喝茶了", "我住在成都"),
+        ("我搬家了，现在住在上海", "记住我的生日是五月二号"),
+        ("Actually I love living in Paris now", "I live in Paris"),
+        ("P95降到1.6s了", "P95是1.1s"),
+        ("不对，应该改成异步的", "这个接口是同步的"),
+    ],
+)
+def test_what_only_looks_like_a_correction_marks_nothing(message: str, earlier: str) -> None:
+    assert corrected(message, earlier) is None
+
+
+def test_an_hour_is_no_measure() -> None:
+    assert corrected("会议改到3点了", "会议定在2点") == 0
+
+
 def test_what_one_has_is_not_what_another_has() -> None:
     message = "我搬家了，现在住在上海"
     assert corrected(message, "我妈住在苏州", "我住在北京", "我同事住在南京") == 1
