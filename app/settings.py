@@ -1,13 +1,10 @@
 """Settings: environment, then `.env`, then the JSON file named by `CONFIG_FILE`; frozen, typed, in sections.
 
-The names are the HTTP contract's section 6. The JSON file holds them in lower case, or in the structure of
-the specification's section 7.6 (`{"memory": {"rag": {"enabled": …, "memory_evaluation": {…}}}}`), or both.
-Whatever is wrong becomes one line that names the setting and never shows its value: it may be a secret.
+The names are the HTTP contract's section 6. Whatever is wrong becomes one line that names the setting
+and never shows its value: it may be a secret.
 """
 
 import ipaddress
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.errors import SettingsError
+from app.settings_file import read_config_file
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAX_TOKENS = 131_072
@@ -91,7 +89,7 @@ class _ConfigFileSource(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         path = self.current_state.get("config_file")
-        return _read_config_file(Path(path)) if path else {}
+        return read_config_file(Path(path), _Variables.model_fields.keys()) if path else {}
 
 
 class _Variables(BaseSettings):
@@ -359,51 +357,3 @@ def _in_sections(flat: _Variables) -> Settings:
         forgetting=ForgettingSettings(flat.forget_unretrieved_days, flat.forget_at),
         log=LogSettings(flat.log_level, {"auto": None, "json": True, "console": False}[flat.log_format]),
     )
-
-
-_EVALUATION_KEYS = {"enabled", "model", "url", "apikey", "prompt"}
-
-
-def _read_config_file(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError(
-            f"Wrong setting: CONFIG_FILE {path} cannot be read: {os.strerror(error.errno or 0)}"
-        ) from None
-    except ValueError:
-        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} is not JSON in UTF-8") from None
-    if not isinstance(content, dict):
-        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} must hold a JSON object")
-    flat = {key: value for key, value in content.items() if key != "memory"}
-    flat |= _from_specification(path, content.get("memory", {}))
-    unknown = sorted(flat.keys() - _Variables.model_fields.keys())
-    if unknown:
-        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} holds an unknown name: {unknown[0]}")
-    return flat
-
-
-def _from_specification(path: Path, memory: Any) -> dict[str, Any]:
-    outer = _object(path, "memory", memory, {"rag"})
-    rag = _object(path, "memory.rag", outer.get("rag", {}), {"enabled", "memory_evaluation"})
-    evaluation = _object(
-        path, "memory.rag.memory_evaluation", rag.get("memory_evaluation", {}), _EVALUATION_KEYS
-    )
-    names = {
-        "enabled": "evaluation_enabled",
-        "model": "evaluation_model",
-        "url": "evaluation_base_url",
-        "apikey": "evaluation_api_key",
-        "prompt": "evaluation_prompt",
-    }
-    flat = {names[key]: value for key, value in evaluation.items()}
-    return flat | ({"rag_enabled": rag["enabled"]} if "enabled" in rag else {})
-
-
-def _object(path: Path, name: str, value: Any, known: set[str]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise SettingsError(f"Wrong setting: CONFIG_FILE {path}: {name} must be an object")
-    unknown = sorted(value.keys() - known)
-    if unknown:
-        raise SettingsError(f"Wrong setting: CONFIG_FILE {path} holds an unknown name: {name}.{unknown[0]}")
-    return value
