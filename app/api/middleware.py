@@ -4,6 +4,7 @@ Metrics are counted in `finally`, around everything, so that what fails unforese
 route templates: a raw path would hold user ids, and let any client make as many series as it likes.
 """
 
+import asyncio
 import re
 from http import HTTPStatus
 from typing import Final
@@ -12,11 +13,12 @@ from uuid import uuid4
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import make_internal_problem, make_problem
 from app.clock import monotonic_s
-from app.errors import PayloadTooLargeError
+from app.errors import PayloadTooLargeError, UnavailableError
 from app.telemetry import Metrics, get_logger
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -36,6 +38,8 @@ _SECURITY_HEADERS: Final = {
 _QUIET_ROUTES = {"/health/live", "/health/ready", "/metrics"}
 # Nobody receives it; nginx's number for a client that hung up keeps it apart in the metrics.
 _CLIENT_CLOSED_REQUEST = 499
+# For a restart, or until the client is led to another process.
+_RETRY_AFTER_S = "5"
 _access_log = get_logger("app.access")
 _log = get_logger(__name__)
 
@@ -76,14 +80,30 @@ class RequestContextMiddleware:
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
                 status = _CLIENT_CLOSED_REQUEST
-            except Exception as error:
-                _log.exception("request_failed", route=_name_route(scope), error=type(error).__name__)
+            except (Exception, asyncio.CancelledError) as error:
+                problem = _answer_failure(scope, error)
                 if status is not None:
                     # The head has left: only a broken connection tells the client that the rest is missing.
                     raise
-                await make_internal_problem(scope)(scope, receive, send_with_id)
+                await problem(scope, receive, send_with_id)
             finally:
                 _record(scope, method=method, status=status, duration_s=monotonic_s() - started_s)
+
+
+def _answer_failure(scope: Scope, error: BaseException) -> Response:
+    if isinstance(error, Exception):
+        _log.error("request_failed", route=_name_route(scope), error=type(error).__name__, exc_info=error)
+        return make_internal_problem(scope)
+    # The server stops, and has waited for this request as long as it may; it would answer 500 itself.
+    _log.warning("request_given_up", route=_name_route(scope), cause="the service is stopping")
+    return make_problem(
+        scope,
+        status=UnavailableError.status,
+        slug=UnavailableError.slug,
+        title=UnavailableError.title,
+        detail="the service is stopping",
+        headers={"Retry-After": _RETRY_AFTER_S},
+    )
 
 
 def _name_route(scope: Scope) -> str:

@@ -170,9 +170,13 @@ class ChatService:
         running = list(self._running)
         if running:
             await asyncio.wait(running, timeout=min(self._timeout_s, _LONGEST_FAREWELL_S))
-        for task in running:
-            task.cancel()
+        self.give_up()
         await asyncio.gather(*running, return_exceptions=True)
+
+    def give_up(self) -> None:
+        """End the turns that are being answered: who listens is told, who asks again has them answered."""
+        for task in self._running:
+            task.cancel()
 
     async def _begin(self, asked: _Asked) -> tuple[Turn, bool]:
         """Claim the turn, its user's message entering the window; or wait for who has claimed it.

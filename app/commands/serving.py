@@ -16,6 +16,8 @@ from app.main import create_app
 from app.settings import Settings, is_loopback
 
 GRACE_S: Final = 10
+# uvicorn cuts off what outlives the grace; a turn that is ended before that can still tell its client.
+_FAREWELL_S: Final = 1
 _KEEP_ALIVE_S: Final = 30
 _BACKLOG: Final = 2048
 INTERRUPTED: Final = 130
@@ -76,13 +78,23 @@ def bind(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Says when it listens, and leaves signals to us: uvicorn raises them again before the services close."""
 
-    def __init__(self, config: uvicorn.Config, *, announce: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, announce: Callable[[], Awaitable[None]], give_up: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._announce = announce
+        self._give_up = give_up
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         await self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        farewell = asyncio.get_running_loop().call_later(GRACE_S - _FAREWELL_S, self._give_up)
+        try:
+            await super().shutdown(sockets=sockets)
+        finally:
+            farewell.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -119,6 +131,9 @@ async def serve_on(
         details = (await app.state.services.health.check_ready()).details
         await announce(str(details["embedding_model"]))
 
+    def give_up_turns() -> None:
+        app.state.services.chat.give_up()
+
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -129,7 +144,7 @@ async def serve_on(
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
-    server = _Server(config, announce=announce_model)
+    server = _Server(config, announce=announce_model, give_up=give_up_turns)
     stopping.ends(server)
     with contextlib.suppress(asyncio.CancelledError):
         async with app.router.lifespan_context(app):

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from app.clock import monotonic_s
 from app.commands.serving import GRACE_S, INTERRUPTED, Stopping, bind, loop_factory, serve_on, tell
 from app.errors import StartupError
@@ -158,6 +160,8 @@ class _Supervisor:
             code = await worker.ended()
             self._workers.discard(worker)
             log.error("worker ended, and is replaced", worker=worker.pid, exit_code=code)
+            # What it had in use, nobody has in use any more.
+            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
             while True:
                 if monotonic_s() - began > _STABLE_AFTER_S:
                     pause_s = _FIRST_PAUSE_S
@@ -171,6 +175,8 @@ class _Supervisor:
                     break
 
     async def _stop_all(self) -> None:
+        # As long as we hold it, new connections would wait for workers that take none any more.
+        self._listener.close()
         for worker in self._workers:
             worker.stop()
         ends = [asyncio.create_task(worker.ended()) for worker in self._workers]
