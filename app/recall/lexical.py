@@ -91,19 +91,18 @@ class HitFinder:
         self._of_words = frozenset(term for term in terms if not is_of_run(term))
         # Of 哈哈 there are two in 哈哈哈, of which str.count sees one.
         self._doubled = {
-            term: re.compile(f"(?={term})") for term in terms if is_of_run(term) and term == term[::-1]
+            term: re.compile(f"(?={term})") for term in terms if is_of_run(term) and term[0] == term[1:]
         }
         self._of_runs = [term for term in terms if is_of_run(term)]
 
     def find(self, text: str) -> TermHits:
         """The hits in a document, the same as counting them among all its terms."""
         folded, word_terms, length = outline(text)
-        counts: dict[str, int] = {}
-        for term in self._of_runs:
-            if term in folded:
-                counts[term] = (
-                    len(self._doubled[term].findall(folded)) if term in self._doubled else folded.count(term)
-                )
+        found = [term for term in self._of_runs if term in folded]
+        counts = {
+            term: len(self._doubled[term].findall(folded)) if term in self._doubled else folded.count(term)
+            for term in found
+        }
         if not self._of_words.isdisjoint(word_terms):
             for term in word_terms:
                 if term in self._of_words:

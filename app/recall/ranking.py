@@ -9,9 +9,9 @@ Source of the parts and their weights: docs/retrieval.md, measured on conversati
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from app.dialogues.records import Dialogue, Kind
 from app.recall.lexical import Bm25, TermHits
@@ -25,8 +25,7 @@ KIND_WEIGHTS: Mapping[Kind, float] = MappingProxyType({"preference": 1.05, "deci
 _SMALLEST_SPAN = 0.04
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(NamedTuple):
     """What a message is worth by itself; `vector` and `lexical` are on one scale, `bm25` is not."""
 
     candidate: Candidate
@@ -44,8 +43,7 @@ class Own:
         return None if similarity is None else min(1.0, max(0.0, similarity))
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A candidate with its scores.
 
     Attributes:

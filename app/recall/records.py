@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from app.dialogues.records import Dialogue, Kind, Role, Session
@@ -48,7 +48,7 @@ class SearchQuery:
     def excludes(self, dialogue: Dialogue) -> bool:
         """Whether the message must not come back."""
         return dialogue.id in self.exclude_ids or (
-            (dialogue.created_at, dialogue.content) in self.exclude_said
+            bool(self.exclude_said) and (dialogue.created_at, dialogue.content) in self.exclude_said
         )
 
     def __post_init__(self) -> None:
@@ -57,8 +57,7 @@ class SearchQuery:
             raise ValueError("the scope of a group needs a group")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A message that may matter.
 
     Attributes:
@@ -97,7 +96,6 @@ class Memory:
     absolute_time: str
     relative_time: str
     line: str
-    line_tokens: int
     is_anchor: bool
     similarity: float | None
     decay: float | None

@@ -28,7 +28,7 @@ from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchR
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
-from app.recall.writing import Frame, LineBook, cut_to_budget, line_cost, write_line, write_memory
+from app.recall.writing import Frame, LineBook, cut_to_budget, write_line, write_memory
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
@@ -156,11 +156,8 @@ class RecallService:
         frame = Frame(now, zone, language)
         memories = []
         for dialogue in found:
-            line = write_line(dialogue, frame)
             chosen = Chosen(dialogue, None, is_anchor=False)
-            memories.append(
-                write_memory(chosen, frame, line=line, line_tokens=line_cost(line), explain=False)
-            )
+            memories.append(write_memory(chosen, frame, line=write_line(dialogue, frame), explain=False))
         return memories
 
     async def _embed(self, query: SearchQuery) -> tuple[Vector | None, bool]:
@@ -170,7 +167,9 @@ class RecallService:
         try:
             return await self._embedder.embed_query(query.query, patience_s=_QUERY_PATIENCE_S), False
         except ProviderError as error:
-            log.warning("search by words alone", reason=type(error).__name__)
+            # The embedder tells of its outage once; here it would be a line a search.
+            log.debug("search by words alone", reason=type(error).__name__)
+            self._metrics.searches_degraded.inc()
             return None, True
 
     async def _find(
@@ -288,13 +287,7 @@ class RecallService:
             cut_to=partial(cut_to_budget, frame=frame),
         )
         memories = [
-            write_memory(
-                one,
-                frame,
-                line=lines.line(one.dialogue),
-                line_tokens=lines.cost(one.dialogue),
-                explain=query.explain,
-            )
+            write_memory(one, frame, line=lines.line(one.dialogue), explain=query.explain)
             for one in selection.chosen
         ]
         texts = [memory.line for memory in memories]

@@ -40,25 +40,27 @@ def line_cost(line: str) -> int:
 
 
 class LineBook:
-    """Writes and counts each message's line once."""
+    """Writes each message's line once, and counts those whose cost is asked for once."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
-        self._lines: dict[Dialogue, tuple[str, int]] = {}
+        # A message that was cut to what fits has another text than the whole one.
+        self._lines: dict[tuple[int, str], str] = {}
+        self._costs: dict[tuple[int, str], int] = {}
 
     def line(self, dialogue: Dialogue) -> str:
         """The message's line."""
-        return self._written(dialogue)[0]
+        key = (dialogue.id, dialogue.content)
+        if key not in self._lines:
+            self._lines[key] = write_line(dialogue, self._frame)
+        return self._lines[key]
 
     def cost(self, dialogue: Dialogue) -> int:
         """The tokens of the message's line."""
-        return self._written(dialogue)[1]
-
-    def _written(self, dialogue: Dialogue) -> tuple[str, int]:
-        if dialogue not in self._lines:
-            line = write_line(dialogue, self._frame)
-            self._lines[dialogue] = (line, line_cost(line))
-        return self._lines[dialogue]
+        key = (dialogue.id, dialogue.content)
+        if key not in self._costs:
+            self._costs[key] = line_cost(self.line(dialogue))
+        return self._costs[key]
 
 
 def cut_to_budget(dialogue: Dialogue, budget_tokens: int, *, frame: Frame) -> Dialogue | None:
@@ -74,7 +76,7 @@ def cut_to_budget(dialogue: Dialogue, budget_tokens: int, *, frame: Frame) -> Di
     return None
 
 
-def write_memory(chosen: Chosen, frame: Frame, *, line: str, line_tokens: int, explain: bool) -> Memory:
+def write_memory(chosen: Chosen, frame: Frame, *, line: str, explain: bool) -> Memory:
     """What is given back of a chosen message."""
     dialogue, ranked = chosen.dialogue, chosen.ranked
     return Memory(
@@ -82,7 +84,6 @@ def write_memory(chosen: Chosen, frame: Frame, *, line: str, line_tokens: int, e
         absolute_time=absolute_time(dialogue.created_at, frame.zone),
         relative_time=relative_time(dialogue.created_at, frame.now, language=frame.language),
         line=line,
-        line_tokens=line_tokens,
         is_anchor=chosen.is_anchor,
         similarity=ranked.similarity if ranked else None,
         decay=ranked.own.decay if ranked else None,

@@ -8,6 +8,7 @@ import pytest
 import regex
 
 from app.dialogues.tokens import count_tokens
+from app.recall.writing import line_cost
 from tests.recall.planting import NOW, Planted, World, best_first, contents
 
 PIECES = [
@@ -68,7 +69,7 @@ async def test_the_least_relevant_goes_first(world: World) -> None:
         for place in range(8)
     )
     whole = best_first(await world.search("".join(topics), top_n=8))
-    costs = [one.line_tokens for one in whole]
+    costs = [line_cost(one.line) for one in whole]
     for kept in range(len(whole) + 1):
         budget = sum(costs[:kept])
         result = await world.search("".join(topics), top_n=8, budget_tokens=budget)
