@@ -154,7 +154,7 @@ async def _until_live(services: list[Keeper]) -> None:
 
 
 def run_chaos(
-    *, seconds: float, users: int, seed: int, logs: Path
+    *, seconds: float, users: int, seed: int, logs: Path, mounting: bool = True
 ) -> tuple[Ledger, list[tuple[str, object]]]:
     """One run; the ledger with its violations, and figures for the table.
 
@@ -163,10 +163,11 @@ def run_chaos(
         users: in each of two namespaces; each has three sessions.
         seed: of what comes when.
         logs: folder for the services' logs.
+        mounting: let the disk be a file system of its own, where we may mount one.
     """
     with (
         tempfile.TemporaryDirectory(prefix="memory-chaos-") as folder,
-        open_disk(Path(folder) / "data") as disk,
+        open_disk(Path(folder) / "data", mounting=mounting) as disk,
         run_chat_provider() as chat,
         _run_embedding_provider() as embedding,
         start_embedded(disk.folder) as server,
@@ -187,13 +188,17 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=10, help="in each of two namespaces")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--logs", type=Path, default=None, help="folder for the services' logs")
+    parser.add_argument("--no-mount", action="store_true", help="limit the size of files instead")
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
     facts = machine_facts()
     with contextlib.ExitStack() as stack:
         logs = arguments.logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         logs.mkdir(parents=True, exist_ok=True)
-        ledger, rows = run_chaos(seconds=arguments.seconds, users=arguments.users, seed=seed, logs=logs)
+        ledger, rows = run_chaos(
+            seconds=arguments.seconds, users=arguments.users, seed=seed, logs=logs,
+            mounting=not arguments.no_mount,
+        )  # fmt: skip
     print(f"{facts} · seed {seed} · {arguments.seconds:g} s of faults · {2 * arguments.users} clients\n")
     broken = [(f"**{kind}**", len(evidence)) for kind, evidence in sorted(ledger.violations.items())]
     print(markdown_table(("", "count"), [*sorted(ledger.tally.items()), *rows]))

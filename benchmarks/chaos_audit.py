@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from app.dialogues.indexed_text import indexed_text
-from benchmarks.chaos_clients import Client, check_listed
-from benchmarks.chaos_ledger import POISON, TOKEN, Ledger, Session
+from benchmarks.chaos_clients import Client
+from benchmarks.chaos_ledger import POISON, TOKEN, Ledger, Session, check_listed
 from tests.doubles.embedding_provider import embed
 
 _DRAIN_LIMIT_S = 420.0
@@ -56,15 +56,23 @@ async def audit(connection: Connection, ledger: Ledger, reader: dict[str, Client
         urls: of the services.
     """
     for session in ledger.sessions:
-        check_listed(ledger, session, await reader[session.namespace].list_all(session))
+        client = reader[session.namespace]
+        for message in session.messages.values():
+            if message.name:
+                await client.repeat(session, message)
+        for turn in session.turns.values():
+            if turn.turn_id is not None:
+                await client.ask_again(session, turn)
+        check_listed(ledger, session, await client.list_all(session))
     rows = await connection.fetch(
         "SELECT id, namespace, user_id, group_id, role, kind, content, sender_name, message_uuid, score,"
-        " expires_at, embedding_status, embedding::real[] AS vector FROM dialogues ORDER BY id"
+        " corrects, expires_at, embedding_status, embedding::real[] AS vector FROM dialogues ORDER BY id"
     )
     _check_dialogues(ledger, rows)
     _check_vectors(ledger, rows)
     await _check_turns(connection, ledger, rows)
     await _check_windows(connection, ledger)
+    await _check_counts(ledger, rows, reader)
     await _check_gone(connection, ledger)
     for table in ("embedding_jobs", "correction_jobs", "retrievals", "summaries", "window_messages"):
         for row in await connection.fetch(_ORPHANS.format(table)):
@@ -128,6 +136,9 @@ async def _check_turns(connection: Connection, ledger: Ledger, rows: list[Any]) 
         by_uuid.setdefault((turn["namespace"], turn["message_uuid"]), []).append(turn)
     by_id = {row["id"]: row for row in rows}
     users = Counter((_place(row), row["content"]) for row in rows if row["role"] == "user")
+    # A verdict does not take back what has corrected another message.
+    correcting = {(_place(row), row["content"]) for row in rows if row["corrects"] is not None}
+    ledger.tally["turns kept before they were judged"] = sum(turn["kept_early"] for turn in turns)
     for session in ledger.sessions:
         for told in session.turns.values():
             found = by_uuid.get((session.namespace, told.message_uuid), [])
@@ -137,8 +148,10 @@ async def _check_turns(connection: Connection, ledger: Ledger, rows: list[Any]) 
             turn = found[0]
             outcome = f"turns {turn['outcome'] or turn['status']}"
             ledger.tally[outcome] += 1
-            kept = users[(_place_of(session), told.content)]
-            expected = 0 if turn["retention"] == "none" else 1
+            ledger.tally[f"turns judged: {turn['retention'] or 'kept in full'}"] += 1
+            key = (_place_of(session), told.content)
+            kept = users[key]
+            expected = 0 if turn["retention"] == "none" and key not in correcting else 1
             if kept != expected:
                 ledger.accuse(
                     "turns kept otherwise than scored", f"{session.key} {told.token} {turn}: {kept} times"
@@ -152,8 +165,36 @@ async def _check_turns(connection: Connection, ledger: Ledger, rows: list[Any]) 
                 ledger.accuse("turns stored without both messages and their score", f"{session.key} {turn}")
 
 
+async def _check_counts(ledger: Ledger, rows: list[Any], reader: dict[str, Client]) -> None:
+    """What the services count in sessions and in all is what is there."""
+    for namespace, client in reader.items():
+        held = Counter(_place(row) for row in rows if row["namespace"] == namespace)
+        told: dict[tuple[str, int, int | None], int] = {}
+        params: dict[str, Any] = {"limit": 100}
+        while True:
+            page = (await client.send("GET", "/sessions", None, **params)).body
+            told |= {
+                (namespace, one["user_id"], one["group_id"]): one["dialogues"]
+                for one in page["sessions"]
+                if one["dialogues"]
+            }
+            if page["next_cursor"] is None:
+                break
+            params["cursor"] = page["next_cursor"]
+        if told != held:
+            ledger.accuse("sessions counted wrongly", f"{namespace}: {told} is {dict(held)}")
+
+
 async def _check_windows(connection: Connection, ledger: Ledger) -> None:
-    """No message stands in a window twice."""
+    """What was said last stands in its session's window, and nothing stands in one twice."""
+    windows: dict[tuple[str, int, int | None], set[str]] = {}
+    for row in await connection.fetch("SELECT namespace, user_id, group_id, content FROM window_messages"):
+        windows.setdefault(_place(row), set()).add(row["content"])
+    for session in ledger.sessions:
+        said = {message.token: message.content for message in session.messages.values() if message.name}
+        said |= {turn.token: turn.content for turn in session.turns.values() if turn.turn_id is not None}
+        if said and said[max(said)] not in windows.get(_place_of(session), set()):
+            ledger.accuse("said last, and not in the window", f"{session.key} {said[max(said)]}")
     for row in await connection.fetch(
         "SELECT namespace, user_id, group_id, role, content, count(*) AS times FROM window_messages"
         " GROUP BY 1, 2, 3, 4, 5 HAVING count(*) > 1"
@@ -172,10 +213,19 @@ async def _check_gone(connection: Connection, ledger: Ledger) -> None:
         for row in await connection.fetch(f"SELECT t::text AS row FROM {table['name']} t"):
             for token in ledger.erased.intersection(TOKEN.findall(row["row"])):
                 ledger.accuse(f"erased, and back in {table['name']}", f"{token}: {row['row'][:300]}")
-    for table in ("dialogues", "window_messages"):
-        for row in await connection.fetch(f"SELECT id, content FROM {table}"):
+    for table, column in (
+        ("dialogues", "content"),
+        ("window_messages", "content"),
+        ("turns", "user_content"),
+    ):
+        for row in await connection.fetch(f"SELECT {column} AS content FROM {table}"):
             if row["content"] in ledger.deleted:
-                ledger.accuse(f"deleted or changed, and back in {table}", f"{row['id']}: {row['content']}")
+                ledger.accuse(f"deleted or changed, and back in {table}", row["content"])
+    # A reply may quote what is gone; the scripted model's summaries quote users only.
+    for row in await connection.fetch("SELECT content FROM summaries"):
+        for content in ledger.deleted:
+            if content in row["content"]:
+                ledger.accuse("deleted or changed, and told by a summary", f"{content}: {row['content']}")
 
 
 async def _check_health(ledger: Ledger, rows: list[Any], urls: list[str]) -> None:

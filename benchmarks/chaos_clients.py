@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from benchmarks.chaos_ledger import POISON, TOKEN, Ledger, Message, Session, Turn, new_token
+from benchmarks.chaos_ledger import POISON, TOKEN, Ledger, Message, Session, Turn, check_listed, new_token
 
 _PATIENCE_S = 90.0
 _PAUSE_S = 0.15
@@ -68,6 +68,7 @@ class Client:
             self._list: 4,
             self._change: 4,
             self._delete: 5,
+            self._delete_of_turn: 3,
             self._erase_session: 2,
             self._erase_while_speaking: 1,
             self._erase_user: 0.5,
@@ -115,7 +116,13 @@ class Client:
     def _note(self, method: str, path: str, answer: httpx.Response) -> None:
         if answer.status_code < 500:
             return
-        problem = answer.json()["type"].removeprefix("/problems/")
+        try:
+            problem = answer.json()["type"].removeprefix("/problems/")
+        except (ValueError, KeyError, TypeError):
+            problem = "no problem document"
+            self._ledger.accuse(
+                "failures that are no problem document", f"{method} {path} {answer.text[:200]}"
+            )
         self._ledger.tally[f"{answer.status_code} {problem}"] += 1
         if answer.status_code == 500:
             self._ledger.accuse("answers 500", f"{method} {path} {answer.headers.get('x-request-id')}")
@@ -166,11 +173,12 @@ class Client:
             session.messages[token] = Message(one["id"], token, content, name)
 
     async def _write_again(self, session: Session) -> None:
-        """What was acknowledged long ago, posted once more: the same id."""
         known = [message for message in session.messages.values() if message.name]
-        if not known:
-            return
-        message = self._random.choice(known)
+        if known:
+            await self.repeat(session, self._random.choice(known))
+
+    async def repeat(self, session: Session, message: Message) -> None:
+        """What was acknowledged long ago, posted once more: the same id."""
         answer = await self.send("POST", "/dialogues", self._body(session, message.content, **message.name))
         if answer.status != 200 or answer.body["id"] != message.id:
             self._ledger.accuse("retries answered by another id", f"{message}: {answer}")
@@ -263,11 +271,12 @@ class Client:
         session.turns[token] = turn
 
     async def _chat_again(self, session: Session) -> None:
-        """An answered turn, asked for once more: the same turn with the same reply."""
         told = [turn for turn in session.turns.values() if turn.turn_id is not None]
-        if not told:
-            return
-        turn = self._random.choice(told)
+        if told:
+            await self.ask_again(session, self._random.choice(told))
+
+    async def ask_again(self, session: Session, turn: Turn) -> None:
+        """An answered turn, asked for once more: the same turn with the same reply."""
         answer = await self._ask(self._chat_body(session, turn))
         if answer.status != 200 or (answer.body["turn_id"], answer.body["reply"]) != (
             turn.turn_id,
@@ -312,6 +321,9 @@ class Client:
         params: dict[str, Any] = {**session.address, "limit": self._random.randint(20, 60)}
         while True:
             answer = await self.send("GET", "/dialogues", None, **params)
+            if answer.status != 200:
+                self._ledger.accuse("pages refused", f"{session.key}: {answer}")
+                return found
             found += answer.body["dialogues"]
             if answer.body["next_cursor"] is None:
                 return found
@@ -346,6 +358,23 @@ class Client:
         if answer.status not in ({204} if answer.tries == 1 else {204, 404}):
             self._ledger.accuse("erasures answered wrongly", f"{message}: {answer}")
         self._ledger.delete(session, message.token)
+
+    async def _delete_of_turn(self, session: Session) -> None:
+        """Delete the user's message of a turn that was stored: the turn goes with it."""
+        told = [turn for turn in session.turns.values() if turn.turn_id is not None]
+        if not told:
+            return
+        turn = self._random.choice(told)
+        became = await self.send("GET", f"/chat/turns/{turn.turn_id}")
+        if became.status != 200:
+            self._ledger.accuse("turns not there once", f"{turn}: {became}")
+            return
+        if not became.body["dialogue_ids"]:
+            return
+        answer = await self.send("DELETE", f"/dialogues/{became.body['dialogue_ids'][0]}")
+        if answer.status not in ({204} if answer.tries == 1 else {204, 404}):
+            self._ledger.accuse("erasures answered wrongly", f"{turn}: {answer}")
+        self._ledger.deleted.add(session.turns.pop(turn.token).content)
 
     async def _erase_session(self, session: Session) -> None:
         answer = await self.send("DELETE", f"/sessions/{session.key}")
@@ -386,33 +415,6 @@ class Client:
         if answer.tries == 1 and answer.body["erased"]["dialogues"] < known:
             self._ledger.accuse("erasures that found too little", f"{sessions[0].key}: {answer} of {known}")
         self._ledger.erase(sessions)
-
-
-def check_listed(ledger: Ledger, session: Session, listed: list[dict[str, Any]]) -> None:
-    """Hold a session's pages against the ledger: each message once, in order, and nothing that is gone."""
-    ids = [one["id"] for one in listed]
-    if len(set(ids)) != len(ids):
-        ledger.accuse("pages that repeat a message", f"{session.key}: {ids}")
-    places = [(one["created_at"], one["id"]) for one in listed]
-    if places != sorted(places):
-        ledger.accuse("pages out of order", session.key)
-    contents = {one["id"]: one["content"] for one in listed}
-    expected = [message.id for message in session.messages.values()]
-    for message in session.messages.values():
-        if contents.get(message.id) != message.content:
-            ledger.accuse(
-                "acknowledged messages lost or changed",
-                f"{session.key} {message}: {contents.get(message.id)!r}",
-            )
-    wanted = set(expected)
-    if [key for key in ids if key in wanted] != [key for key in expected if key in contents]:
-        ledger.accuse("messages in another order than written", f"{session.key}: {expected} is {ids}")
-    ours = {message.content for message in session.messages.values()} | {
-        turn.content for turn in session.turns.values()
-    }
-    for one in listed:
-        if one["role"] == "user" and one["content"] not in ours:
-            ledger.accuse("messages that nobody wrote, or that are gone", f"{session.key}: {one}")
 
 
 async def _events(answer: httpx.Response) -> Any:

@@ -96,3 +96,30 @@ class Ledger:
     def delete(self, session: Session, token: str) -> None:
         """Note that one message is gone for good."""
         self.deleted.add(session.messages.pop(token).content)
+
+
+def check_listed(ledger: Ledger, session: Session, listed: list[dict[str, Any]]) -> None:
+    """Hold a session's pages against the ledger: each message once, in order, and nothing that is gone."""
+    ids = [one["id"] for one in listed]
+    if len(set(ids)) != len(ids):
+        ledger.accuse("pages that repeat a message", f"{session.key}: {ids}")
+    places = [(one["created_at"], one["id"]) for one in listed]
+    if places != sorted(places):
+        ledger.accuse("pages out of order", session.key)
+    contents = {one["id"]: one["content"] for one in listed}
+    expected = [message.id for message in session.messages.values()]
+    for message in session.messages.values():
+        if contents.get(message.id) != message.content:
+            ledger.accuse(
+                "acknowledged messages lost or changed",
+                f"{session.key} {message}: {contents.get(message.id)!r}",
+            )
+    wanted = set(expected)
+    if [key for key in ids if key in wanted] != [key for key in expected if key in contents]:
+        ledger.accuse("messages in another order than written", f"{session.key}: {expected} is {ids}")
+    ours = {message.content for message in session.messages.values()} | {
+        turn.content for turn in session.turns.values()
+    }
+    for one in listed:
+        if one["role"] == "user" and one["content"] not in ours:
+            ledger.accuse("messages that nobody wrote, or that are gone", f"{session.key}: {one}")
