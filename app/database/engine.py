@@ -114,6 +114,21 @@ class Database:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             yield WriteSession(connection)
 
+    async def write_rows(self, statement: str, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """The rows of one statement that writes, with named parameters (`:name`); it is its own transaction.
+
+        One round trip, past SQLAlchemy. Its errors are the driver's own, behind a pooler SQLAlchemy's.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL does not answer.
+            OverloadedError: every connection stayed in use for too long.
+        """
+        if not self._read_only_pool:
+            async with self.transaction() as session:
+                return (await session.execute(text(statement), values)).all()
+        async with self._connect(self._writing, self._writing_use) as connection:
+            return await _fetch(connection, statement, values)
+
     async def read_revision(self) -> str | None:
         """The migration that the database is at."""
         async with self.read() as session:
@@ -196,9 +211,14 @@ async def fetch_rows(
     if session.in_transaction():
         # Behind a pooler the transaction is SQLAlchemy's, and has to be begun by it.
         return (await session.execute(text(statement), values)).all()
+    return await _fetch(session, statement, values)
+
+
+async def _fetch(
+    connection: AsyncConnection, statement: str, values: Mapping[str, Any]
+) -> Sequence[Sequence[Any]]:
     positional, names = _number_parameters(statement)
-    raw = await session.get_raw_connection()
-    driver: Any = raw.driver_connection
+    driver: Any = (await connection.get_raw_connection()).driver_connection
     rows: list[Sequence[Any]] = await driver.fetch(positional, *[values[name] for name in names])
     return rows
 

@@ -23,28 +23,34 @@ def prepare(new: Sequence[NewDialogue], *, now: datetime) -> list[PreparedDialog
 
     Messages without a time get `now`, a microsecond apart, so that their order is kept.
     """
-    return [_prepare_one(item, now=now + timedelta(microseconds=place)) for place, item in enumerate(new)]
-
-
-def _prepare_one(new: NewDialogue, *, now: datetime) -> PreparedDialogue:
-    created_at = new.created_at or now
-    return PreparedDialogue(
-        message_uuid=new.message_uuid or _make_uuid(new, now),
-        session=new.session,
-        role=new.role,
-        content=new.content,
-        sender_name=new.sender_name,
-        message_id=new.message_id,
-        score=new.score,
-        expires_at=new.expires_at,
-        pinned=new.pinned,
-        kind=new.kind or classify(new.content, role=new.role),
-        outdated=new.outdated,
-        created_at=created_at,
-        written_hash=written_hash(new.role, new.content),
-        token_count=count_tokens(new.content),
-        terms=text_signature(new.content, new.sender_name),
-    )
+    # One kind of work after another, not one message after another: each has tables of its own, and the
+    # processor's caches hold those of one kind only.
+    kinds = [item.kind or classify(item.content, role=item.role) for item in new]
+    token_counts = [count_tokens(item.content) for item in new]
+    terms = [text_signature(item.content, item.sender_name) for item in new]
+    times = [now + timedelta(microseconds=place) for place in range(len(new))]
+    return [
+        PreparedDialogue(
+            message_uuid=item.message_uuid or _make_uuid(item, time),
+            session=item.session,
+            role=item.role,
+            content=item.content,
+            sender_name=item.sender_name,
+            message_id=item.message_id,
+            score=item.score,
+            expires_at=item.expires_at,
+            pinned=item.pinned,
+            kind=kind,
+            outdated=item.outdated,
+            created_at=item.created_at or time,
+            written_hash=written_hash(item.role, item.content),
+            token_count=token_count,
+            terms=signature_of_terms,
+        )
+        for item, time, kind, token_count, signature_of_terms in zip(
+            new, times, kinds, token_counts, terms, strict=True
+        )
+    ]
 
 
 def text_signature(content: str, sender_name: str | None) -> bytes:

@@ -15,7 +15,6 @@ from app.dialogues.records import (
     DialogueChange,
     Kind,
     Position,
-    PreparedDialogue,
     Role,
     Session,
 )
@@ -25,106 +24,12 @@ DIALOGUE_COLUMNS = (
     " d.token_count, d.score, d.expires_at, d.pinned, d.kind, d.outdated, d.embedding_status, d.created_at,"
     " d.corrects, d.corrected_by"
 )
-# Whoever corrects himself is brief; what is longer is read by nobody for what it might correct.
-_LONGEST_CORRECTION_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingDialogue:
     dialogue: Dialogue
     written_hash: int
-
-
-_INSERT = text(
-    f"""
-    WITH given AS (
-        SELECT * FROM unnest(
-            CAST(:uuids AS text[]), CAST(:user_ids AS bigint[]), CAST(:group_ids AS bigint[]),
-            CAST(:chat_types AS text[]), CAST(:roles AS text[]), CAST(:contents AS text[]),
-            CAST(:sender_names AS text[]), CAST(:message_ids AS bigint[]), CAST(:scores AS int[]),
-            CAST(:expires_ats AS timestamptz[]), CAST(:pinneds AS boolean[]), CAST(:kinds AS text[]),
-            CAST(:outdateds AS boolean[]), CAST(:created_ats AS timestamptz[]), CAST(:hashes AS bigint[]),
-            CAST(:token_counts AS int[]), CAST(:terms AS varbit[])
-        ) WITH ORDINALITY AS t (message_uuid, user_id, group_id, chat_type, role, content, sender_name,
-            qq_message_id, score, expires_at, pinned, kind, outdated, created_at, written_hash, token_count,
-            terms, place)
-    ), d AS (
-        INSERT INTO dialogues (namespace, message_uuid, user_id, group_id, chat_type, role, content,
-            sender_name, qq_message_id, score, expires_at, pinned, kind, outdated, created_at, stored_at,
-            written_hash, token_count, terms)
-        SELECT :namespace, message_uuid, user_id, group_id, chat_type, role, content, sender_name,
-            qq_message_id, score, expires_at, pinned, kind, outdated, created_at, :now,
-            written_hash, token_count, terms::bit(512)
-        FROM given ORDER BY place
-        ON CONFLICT (namespace, message_uuid) DO NOTHING
-        RETURNING *
-    ), job AS (
-        INSERT INTO embedding_jobs (dialogue_id) SELECT id FROM d
-    ), correction AS (
-        INSERT INTO correction_jobs (dialogue_id)
-        SELECT id FROM d WHERE role = 'user' AND NOT outdated AND char_length(content) <= :longest_correction
-    ), hot AS (
-        INSERT INTO window_messages
-            (namespace, user_id, group_id, dialogue_id, role, content, sender_name, token_count, created_at)
-        SELECT namespace, user_id, group_id, id, role, content, sender_name, token_count, created_at
-        FROM d WHERE created_at >= CAST(:live_since AS timestamptz) AND visible_until > :now
-            -- The message of a chat is there already.
-            AND NOT EXISTS (SELECT FROM turns t
-                WHERE t.namespace = d.namespace AND t.message_uuid = d.message_uuid)
-        ORDER BY id
-    )
-    SELECT {DIALOGUE_COLUMNS} FROM d
-    """
-)
-
-
-async def insert_dialogues(
-    session: WriteSession,
-    namespace: str,
-    prepared: Sequence[PreparedDialogue],
-    *,
-    now: datetime,
-    live_since: datetime | None,
-) -> list[Dialogue]:
-    """Store those whose uuid the namespace does not have yet, and enqueue them; live ones enter the window.
-
-    Args:
-        session: to write in.
-        namespace: the caller's.
-        prepared: the messages.
-        now: when they are stored.
-        live_since: those said since then, and not expired, enter the window; None: none does.
-
-    Returns:
-        What was stored, in no particular order.
-    """
-    rows = await session.execute(
-        _INSERT,
-        {
-            "namespace": namespace,
-            "now": now,
-            "live_since": live_since,
-            "longest_correction": _LONGEST_CORRECTION_CHARS,
-            "uuids": [item.message_uuid for item in prepared],
-            "user_ids": [item.session.user_id for item in prepared],
-            "group_ids": [item.session.group_id for item in prepared],
-            "chat_types": [item.session.chat_type for item in prepared],
-            "roles": [item.role for item in prepared],
-            "contents": [item.content for item in prepared],
-            "sender_names": [item.sender_name for item in prepared],
-            "message_ids": [item.message_id for item in prepared],
-            "scores": [item.score for item in prepared],
-            "expires_ats": [item.expires_at for item in prepared],
-            "pinneds": [item.pinned for item in prepared],
-            "kinds": [item.kind for item in prepared],
-            "outdateds": [item.outdated for item in prepared],
-            "created_ats": [item.created_at for item in prepared],
-            "hashes": [item.written_hash for item in prepared],
-            "token_counts": [item.token_count for item in prepared],
-            "terms": [BitString.frombytes(item.terms) for item in prepared],
-        },
-    )
-    return [read_dialogue(row) for row in rows]
 
 
 async def find_by_uuid(

@@ -9,6 +9,7 @@ from app.dialogues import store as dialogue_store
 from app.dialogues.copies_store import find_wanted
 from app.dialogues.preparation import prepare
 from app.dialogues.records import Dialogue, DialogueChange, NewDialogue, PreparedDialogue, Role
+from app.dialogues.writing_store import insert_dialogues
 from app.evaluation import store
 from app.evaluation.retention import Retention
 from app.evaluation.store import Verdict
@@ -147,9 +148,7 @@ async def _keep(
 async def _insert(
     session: WriteSession, turn: Turn, message: PreparedDialogue, *, now: datetime
 ) -> Dialogue | None:
-    stored = await dialogue_store.insert_dialogues(
-        session, turn.namespace, [message], now=now, live_since=None
-    )
+    stored = await insert_dialogues(session, turn.namespace, [message], now=now, live_since=None)
     return stored[0] if stored else None
 
 

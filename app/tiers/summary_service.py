@@ -9,11 +9,11 @@ from app.clients.chat_model import ChatModel
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, WorkLoop, holding
-from app.dialogues import store as dialogue_store
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.preparation import prepare
 from app.dialogues.records import NewDialogue, Session
 from app.dialogues.tokens import count_tokens, cut_to_tokens
+from app.dialogues.writing_store import insert_dialogues
 from app.errors import ProviderError, ProviderRejectedError
 from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
@@ -183,7 +183,7 @@ class SummaryService:
         )
         try:
             async with self._database.transaction() as session:
-                stored = await dialogue_store.insert_dialogues(
+                stored = await insert_dialogues(
                     session, namespace, prepare([new], now=now), now=now, live_since=None
                 )
                 summary = Summary(0, content, since, until, len(stretch.ids), now)
