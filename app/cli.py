@@ -15,7 +15,9 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
+from app.commands.access import audit, keys
 from app.commands.backup import back_up, put_back
+from app.commands.command_settings import load_command_settings
 from app.commands.demonstration import demonstrate
 from app.commands.evaluate import evaluate_file
 from app.commands.forget import ALL
@@ -89,7 +91,7 @@ def serve(host: str | None, port: int | None, workers: int) -> int:
 @cli.command()
 def migrate() -> None:
     """Bring the database to the schema of this version."""
-    click.echo(f"The database is at migration {asyncio.run(migrate_database(_settings()))}.")
+    click.echo(f"The database is at migration {asyncio.run(migrate_database(load_command_settings()))}.")
 
 
 @cli.command()
@@ -99,7 +101,7 @@ def backup(file: str) -> None:
 
     The service may go on running. The file is a dump in pg_dump's custom format, readable by its owner only.
     """
-    _run(back_up(_settings(), file, tell=lambda line: click.echo(line, err=True)))
+    _run(back_up(load_command_settings(), file, tell=lambda line: click.echo(line, err=True)))
 
 
 @cli.command()
@@ -110,7 +112,7 @@ def restore(file: Path, replace: bool) -> None:
 
     No service may run on that database meanwhile. What goes wrong changes nothing.
     """
-    _run(put_back(_settings(), file, replace=replace, tell=click.echo))
+    _run(put_back(load_command_settings(), file, replace=replace, tell=click.echo))
 
 
 @cli.command("import")
@@ -141,7 +143,7 @@ def import_(
     if user_id is None and (group_id is not None or sender_name is not None):
         raise click.UsageError("--group-id and --sender-name need --user-id")
     owner = None if user_id is None else LogOwner(user_id, group_id, sender_name)
-    settings = _settings()
+    settings = load_command_settings()
     options = ImportOptions(
         namespace, settings.recall.zone, owner, tell=lambda line: click.echo(line, err=True)
     )
@@ -192,7 +194,15 @@ def export(*, file: str, namespace: str, user_id: int | None, group_id: int | No
     --user-id alone: that user's in private and in every group; --group-id alone: the whole group's; both:
     that member's in that group.
     """
-    _run(_export(_settings(), file, namespace=namespace, scope=ExportScope(user_id, group_id), quiet=quiet))
+    _run(
+        _export(
+            load_command_settings(),
+            file,
+            namespace=namespace,
+            scope=ExportScope(user_id, group_id),
+            quiet=quiet,
+        )
+    )
 
 
 async def _export(settings: Settings, file: str, *, namespace: str, scope: ExportScope, quiet: bool) -> None:
@@ -229,7 +239,7 @@ def search(
         raise click.UsageError("--scope group needs --group-id")
     if not query.strip():
         raise click.UsageError("QUERY must not be blank")
-    settings = _settings()
+    settings = load_command_settings()
     _run(_search(settings, query, Session(user_id, group_id), namespace=namespace, scope=scope, top_n=top_n))
 
 
@@ -268,7 +278,7 @@ def forget(*, namespace: str, dry_run: bool) -> None:
 
     The service does the same by itself, daily at FORGET_AT.
     """
-    _run(forget_now(_settings(), namespace=namespace, dry_run=dry_run, tell=click.echo))
+    _run(forget_now(load_command_settings(), namespace=namespace, dry_run=dry_run, tell=click.echo))
 
 
 @cli.command()
@@ -282,7 +292,7 @@ def evaluate(file: str, dry_run: bool) -> int:
     """
     if not dry_run:
         raise click.UsageError("evaluate prints only: say so with --dry-run")
-    return _run(_evaluate(_settings(), file))
+    return _run(_evaluate(load_command_settings(), file))
 
 
 async def _evaluate(settings: Settings, file: str) -> int:
@@ -309,22 +319,20 @@ def reembed(failed: bool, yes: bool, quiet: bool) -> int:
             raise StartupError(f"{question} Say so with --yes.")
         return click.confirm(f"{question} Go on?")
 
-    return _run(reembed_all(_settings(), only_failed=failed, agree=agree, quiet=quiet, tell=click.echo))
+    return _run(
+        reembed_all(load_command_settings(), only_failed=failed, agree=agree, quiet=quiet, tell=click.echo)
+    )
 
 
 @cli.command()
 @_quiet
 def demo(quiet: bool) -> None:
     """Import the example conversations into the namespace demo, and ask five questions of each."""
-    _run(demonstrate(_settings(), quiet=quiet, tell=click.echo))
+    _run(demonstrate(load_command_settings(), quiet=quiet, tell=click.echo))
 
 
-def _settings() -> Settings:
-    """The settings of a command that ends: of its logs, only what is wrong is of interest."""
-    settings = load_settings()
-    level = settings.log.level if settings.log.level in {"DEBUG", "ERROR"} else "WARNING"
-    configure_logging(level=level, json_lines=settings.log.json_lines or False)
-    return settings
+cli.add_command(keys)
+cli.add_command(audit)
 
 
 def _run(work: "Coroutine[Any, Any, int] | Coroutine[Any, Any, None]") -> int:

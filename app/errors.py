@@ -4,10 +4,12 @@ TemporalMemoryError
 ├── RequestError                 what the caller can mend; the HTTP status is the class's
 │   ├── MalformedRequestError    400  not JSON, not UTF-8
 │   ├── UnauthorizedError        401  no key, or a wrong one
+│   ├── ForbiddenError           403  a key that may not do this
 │   ├── NotFoundError            404  not there, or another namespace's
 │   ├── ConflictError            409  the same message_uuid with other content or session
 │   ├── PayloadTooLargeError     413  a body over the limit
-│   └── InvalidInputError        422  a field out of its range; carries `errors`
+│   ├── InvalidInputError        422  a field out of its range; carries `errors`
+│   └── RateLimitedError         429  more requests than RATE_LIMIT; carries `retry_after_s`
 ├── UnavailableError             503  come back later; may carry `retry_after_s`
 │   ├── DatabaseUnavailableError 503  PostgreSQL does not answer
 │   ├── OverloadedError          503  a pool or queue is full
@@ -67,6 +69,12 @@ class UnauthorizedError(RequestError):
     title = "A valid API key is needed"
 
 
+class ForbiddenError(RequestError):
+    status = 403
+    slug = "forbidden"
+    title = "This key may not do this"
+
+
 class NotFoundError(RequestError):
     status = 404
     slug = "not-found"
@@ -95,6 +103,18 @@ class InvalidInputError(RequestError):
     def __init__(self, faults: list[FieldFault]) -> None:
         self.faults = faults
         super().__init__("; ".join(f"{fault.pointer}: {fault.detail}" for fault in faults))
+
+
+class RateLimitedError(RequestError):
+    """This caller asks too often; others are served."""
+
+    status = 429
+    slug = "rate-limited"
+    title = "Too many requests with this key"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UnavailableError(TemporalMemoryError):

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from app.access.administration_service import AdministrationService
+from app.access.keyring_service import KeyringService
 from app.chat.composer import PromptService
 from app.chat.service import ChatService
 from app.clients.embedding import CachedEmbedder, open_embedding_model
@@ -59,6 +61,8 @@ class Services:
     erasure: ErasureService
     retrievals: RetrievalRecorder
     sweep: SweepService
+    keyring: KeyringService
+    access: AdministrationService
     health: HealthService
 
 
@@ -149,6 +153,8 @@ async def open_services(
             timeout_s=settings.chat.timeout_s,
         )
         stack.push_async_callback(chat.aclose)
+        keyring = KeyringService(database=database, clock=clock)
+        stack.push_async_callback(keyring.flush)
         corrections = CorrectionService(database=database, clock=clock)
         sweep = SweepService(
             database=database,
@@ -175,6 +181,8 @@ async def open_services(
             erasure=ErasureService(database=database, summaries=summaries),
             retrievals=retrievals,
             sweep=sweep,
+            keyring=keyring,
+            access=AdministrationService(database=database, clock=clock),
             health=HealthService(
                 database=database,
                 pipeline=pipeline,
@@ -194,9 +202,25 @@ async def open_services(
                     retrievals.run(),
                     corrections.run(),
                     sweep.run(),
+                    keyring.run(),
                 )
             )
         yield services
+
+
+@asynccontextmanager
+async def open_administration(settings: Settings) -> AsyncIterator[AdministrationService]:
+    """Open what `temporal-memory keys` and `audit` work with; no model is loaded.
+
+    Raises:
+        StartupError: the database cannot be opened; its text is one line that says what to do.
+    """
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(open_database_url(settings.database))
+        await migrate(_options(settings, url))
+        database = Database(url, pool_size=1, transaction_pooler=settings.database.transaction_pooler)
+        stack.push_async_callback(database.aclose)
+        yield AdministrationService(database=database, clock=utc_now)
 
 
 @asynccontextmanager

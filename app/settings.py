@@ -20,8 +20,11 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from app.errors import SettingsError
 from app.settings_file import read_config_file
 
-_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+NAMESPACE_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAX_TOKENS = 131_072
+_RATE = re.compile(r"([1-9]\d{0,8})/(second|minute|hour)")
+_UNIT_S = {"second": 1, "minute": 60, "hour": 3600}
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 
 Language = Literal["zh", "en"]
 
@@ -60,7 +63,7 @@ def _read_keys(value: object) -> object:
     keys = []
     for part in filter(None, (part.strip() for part in value.split(","))):
         namespace, separator, secret = part.partition("=")
-        if not separator or not _NAMESPACE.fullmatch(namespace.strip()):
+        if not separator or not NAMESPACE_FORM.fullmatch(namespace.strip()):
             raise ValueError(
                 "must be namespace=key,namespace=key (namespace: letters, digits, . _ -, at most 64)"
             )
@@ -74,6 +77,24 @@ def _read_keys(value: object) -> object:
     if len({key.secret.get_secret_value() for key in keys}) < len(keys):
         raise ValueError("gives the same key twice")
     return tuple(keys)
+
+
+def _read_rate(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    found = _RATE.fullmatch(value.replace(" ", ""))
+    if found is None:
+        raise ValueError("must be a number of requests and a time, such as 600/minute (second, minute, hour)")
+    return int(found[1]), _UNIT_S[found[2]]
+
+
+def _read_origins(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    origins = tuple(part.strip() for part in value.split(",") if part.strip())
+    if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError("must be origins as browsers send them, such as https://console.example, one by one")
+    return origins
 
 
 _Zone = Annotated[str, AfterValidator(_read_zone)]
@@ -108,6 +129,8 @@ class _Variables(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_read_keys)] = ()
     allow_anonymous: bool = False
+    rate_limit: Annotated[tuple[int, int] | None, NoDecode, BeforeValidator(_read_rate)] = None
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_read_origins)] = ()
     timezone: _Zone = "Asia/Shanghai"
     prompt_language: Language = "zh"
     ids_as_strings: bool = False
@@ -164,20 +187,19 @@ class _Variables(BaseSettings):
     def _check_together(self) -> Self:
         if self.decay_horizon_days < self.decay_grace_days:
             raise ValueError("DECAY_HORIZON_DAYS must not be less than DECAY_GRACE_DAYS")
-        if not self.api_keys and not self.allow_anonymous and not is_loopback(self.host):
-            raise ValueError(
-                "HOST is not a loopback address and there are no API_KEYS: give API_KEYS=namespace=key, "
-                "or ALLOW_ANONYMOUS=true if everybody who reaches it may read and write"
-            )
         return self
 
 
 @dataclass(frozen=True)
 class ServerSettings:
+    """`rate_limit`: (requests, seconds) for each key; None: no limit."""
+
     host: str
     port: int
     api_keys: tuple[ApiKey, ...]
     allow_anonymous: bool
+    rate_limit: tuple[int, int] | None
+    cors_origins: tuple[str, ...]
     ids_as_strings: bool
 
 
@@ -312,6 +334,8 @@ def _in_sections(flat: _Variables) -> Settings:
             port=flat.port,
             api_keys=flat.api_keys,
             allow_anonymous=flat.allow_anonymous,
+            rate_limit=flat.rate_limit,
+            cors_origins=flat.cors_origins,
             ids_as_strings=flat.ids_as_strings,
         ),
         database=DatabaseSettings(

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.middleware.cors import CORSMiddleware
 
+from app.access.rate_limit import RateLimiter
 from app.api import chat, dialogues, health, maintenance, memory, pages, sessions, stats
 from app.api.auth import Authenticator
 from app.api.bodies import KeyedRoute
@@ -61,12 +63,21 @@ def build_api(
     )
     app.state.options = options
     app.state.authenticator = Authenticator(keys=options.keys, allow_anonymous=options.allow_anonymous)
+    app.state.limiter = RateLimiter(options.rate_limit) if options.rate_limit else None
     app.state.routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     for router in routers:
         app.include_router(router)
     install_problem_handlers(app)
     # The last one added stands outermost: what the limit refuses is logged and counted, too.
     app.add_middleware(BodyLimitMiddleware)
+    if options.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.cors_origins,
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["X-Request-ID", "Retry-After", "RateLimit", "RateLimit-Policy"],
+        )
     app.add_middleware(RequestContextMiddleware)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
@@ -99,13 +110,16 @@ def _describe(app: FastAPI) -> dict[str, Any]:
             "ApiKey": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "One of API_KEYS, for one namespace. Not needed where none is configured.",
+                "description": "Made by `temporal-memory keys create`, or one of API_KEYS. `x-roles` of a"
+                " route says whose keys open it. Not needed where there has never been a key.",
             }
         }
         for route in app.state.routes:
             if isinstance(route, KeyedRoute):
                 for method in route.methods or ():
-                    document["paths"][route.path][method.lower()]["security"] = [{"ApiKey": []}, {}]
+                    operation = document["paths"][route.path][method.lower()]
+                    operation["security"] = [{"ApiKey": []}, {}]
+                    operation["x-roles"] = list(route.roles)
         # Nothing refers to the framework's own shapes of errors any more.
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)

@@ -1,8 +1,8 @@
-"""How a request with a key and a body enters: first who calls, then JSON, then the framework's validation."""
+"""How a request with a key and a body enters: who calls, how often, with what rights; then JSON, fields."""
 
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 import structlog
@@ -11,10 +11,20 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from app.access.callers import ROLES, Caller, Role
+from app.access.rate_limit import RateLimiter, Verdict
 from app.api.problems import escape_pointer
-from app.errors import FieldFault, InvalidInputError, MalformedRequestError
+from app.clock import monotonic_s
+from app.errors import (
+    FieldFault,
+    ForbiddenError,
+    InvalidInputError,
+    MalformedRequestError,
+    RateLimitedError,
+)
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 MAX_ITEMS: Final = 1000
 _MAX_FIELDS: Final = 200
@@ -95,20 +105,60 @@ class _ReadRequest(Request):
         return self._document
 
 
+def open_to(*roles: Role) -> Callable[[_Endpoint], _Endpoint]:
+    """Open a route to these roles; one that says nothing is open to `bot` alone."""
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        endpoint.__dict__["roles"] = frozenset(roles)
+        return endpoint
+
+    return mark
+
+
 class KeyedRoute(APIRoute):
     """A route that needs a key: the caller is known before a byte of the body is read."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Who may call it."""
+        chosen = getattr(self.endpoint, "roles", frozenset({"bot"}))
+        return tuple(role for role in ROLES if role in chosen)
 
     def get_route_handler(self) -> _Handler:
         handler = super().get_route_handler()
         takes_body = self.body_field is not None
+        roles = self.roles
 
         async def handle(request: Request) -> Response:
-            namespace = request.app.state.authenticator.identify(request.scope)
-            request.state.namespace = namespace
-            structlog.contextvars.bind_contextvars(namespace=namespace)
+            state = request.app.state
+            caller: Caller = await state.authenticator.identify(request.scope, state.services.keyring)
+            request.state.caller = caller
+            structlog.contextvars.bind_contextvars(namespace=caller.namespace, caller=caller.name)
+            if state.limiter is not None:
+                _limit(request, state.limiter, caller)
+            if caller.role not in roles:
+                raise ForbiddenError(f"This takes a key of the role {' or '.join(roles)}, not {caller.role}.")
             return await handler(await _read_body(request) if takes_body else request)
 
         return handle
+
+
+def _limit(request: Request, limiter: RateLimiter, caller: Caller) -> None:
+    verdict = limiter.take(caller.name, now_s=monotonic_s())
+    request.scope["state"]["headers"] = _tell_limit(limiter, verdict)
+    if not verdict.is_allowed:
+        raise RateLimitedError(
+            f"This key may send {limiter.limit.requests} requests in {limiter.limit.window_s} s.",
+            retry_after_s=verdict.retry_after_s,
+        )
+
+
+def _tell_limit(limiter: RateLimiter, verdict: Verdict) -> dict[str, str]:
+    """What is left, in the fields of the IETF's draft (draft-ietf-httpapi-ratelimit-headers)."""
+    return {
+        "RateLimit-Policy": f'"key";q={limiter.limit.requests};w={limiter.limit.window_s}',
+        "RateLimit": f'"key";r={verdict.remaining};t={verdict.full_in_s}',
+    }
 
 
 async def _read_body(request: Request) -> Request:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from app.api.bodies import KeyedRoute
+from app.api.bodies import KeyedRoute, open_to
 from app.api.context import ApiOptions, Injected, Namespace, Options
 from app.api.fields import (
     MAX_TOKENS,
@@ -170,6 +170,7 @@ async def chat(
 
 
 @router.get("/chat/turns/{turn_id}", response_model=TurnReply, responses=problems(404, 422))
+@open_to("bot", "reader")
 async def get_turn(
     turn_id: Annotated[str, Path(max_length=100)],
     *,

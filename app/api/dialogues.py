@@ -10,8 +10,8 @@ from pydantic.config import JsonDict
 from starlette.responses import Response
 
 from app.api import cursors
-from app.api.bodies import MAX_ITEMS, KeyedRoute
-from app.api.context import ApiOptions, Injected, Namespace, Options
+from app.api.bodies import MAX_ITEMS, KeyedRoute, open_to
+from app.api.context import ApiOptions, Deeds, Injected, Namespace, Options
 from app.api.fields import (
     Content,
     DialogueId,
@@ -202,6 +202,7 @@ async def add_dialogues(
 
 
 @router.get("/dialogues", response_model=PageReply, responses=problems(422))
+@open_to("bot", "reader")
 async def list_dialogues(
     *,
     user_id: Annotated[UserId, Query()],
@@ -242,6 +243,7 @@ async def list_dialogues(
 
 
 @router.get("/dialogues/{id}", response_model=DialogueReply, responses=problems(404, 422))
+@open_to("bot", "reader")
 async def get_dialogue(
     id: DialogueId,  # noqa: A002 - the name in the contract
     *,
@@ -287,7 +289,8 @@ async def delete_dialogue(
     *,
     services: Injected,
     namespace: Namespace,
+    by: Deeds,
 ) -> Response:
     """Delete a message for good."""
-    await services.dialogues.delete(namespace, id)
+    await services.dialogues.delete(namespace, id, by=by)
     return Response(status_code=204)

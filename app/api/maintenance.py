@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from app.api.bodies import KeyedRoute
-from app.api.context import Injected, Namespace
+from app.api.bodies import KeyedRoute, open_to
+from app.api.context import Deeds, Identified, Injected
 from app.api.fields import Flag
 from app.api.wire import BODY_STATUSES, Reply, answer_json, problems
 
@@ -35,9 +35,20 @@ class ForgetReply(Reply):
 
 
 @router.post("/maintenance/forget", response_model=ForgetReply, responses=problems(*BODY_STATUSES))
-async def forget(body: ForgetRequest, *, services: Injected, namespace: Namespace) -> Response:
-    """Delete, in the caller's namespace, what has expired and what nobody has asked for in a long time."""
-    forgotten = await (services.sweep.count(namespace) if body.dry_run else services.sweep.forget(namespace))
+@open_to("bot", "admin")
+async def forget(body: ForgetRequest, *, services: Injected, caller: Identified, by: Deeds) -> Response:
+    """Delete what has expired and what nobody has asked for in a long time.
+
+    In the caller's namespace, or, with an admin's key, in all of them.
+    """
+    namespace = caller.namespace
+    if body.dry_run:
+        forgotten = await services.sweep.count(namespace)
+    else:
+        forgotten = await services.sweep.forget(namespace)
+        await services.access.record_forgotten(
+            namespace, expired=forgotten.expired, unretrieved=forgotten.unretrieved, by=by
+        )
     return answer_json(
         {
             "dry_run": body.dry_run,

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from app.api.bodies import KeyedRoute
+from app.api.bodies import KeyedRoute, open_to
 from app.api.context import ApiOptions, Injected, Namespace, Options
 from app.api.fields import (
     MAX_TOKENS,
@@ -197,6 +197,7 @@ def _write_range(found: TimeRange | None, writer: Writer) -> dict[str, Any] | No
 
 
 @router.post("/memory/search", response_model=SearchReply, responses=problems(*BODY_STATUSES))
+@open_to("bot", "reader")
 async def search_memory(
     body: SearchRequest, *, services: Injected, options: Options, namespace: Namespace, writer: Written
 ) -> Response:
@@ -220,6 +221,7 @@ async def search_memory(
 
 
 @router.post("/memory/prompt", response_model=PromptReply, responses=problems(*BODY_STATUSES))
+@open_to("bot", "reader")
 async def compose_prompt(
     body: PromptRequest, *, services: Injected, options: Options, namespace: Namespace, writer: Written
 ) -> Response:

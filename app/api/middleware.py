@@ -68,6 +68,8 @@ class RequestContextMiddleware:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                for name, value in scope["state"].get("headers", {}).items():
+                    headers[name] = value
                 for name, value in _SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             elif method == "HEAD" and message["type"] == "http.response.body":

@@ -6,6 +6,7 @@ from app.errors import (
     ChatModelNotConfiguredError,
     ConflictError,
     DatabaseUnavailableError,
+    ForbiddenError,
     InvalidInputError,
     MalformedRequestError,
     NotFoundError,
@@ -16,6 +17,7 @@ from app.errors import (
     ProviderError,
     ProviderRejectedError,
     ProviderTimeoutError,
+    RateLimitedError,
     RequestError,
     TemporalMemoryError,
     UnauthorizedError,
@@ -61,8 +63,14 @@ PROBLEM_TYPES = (
     ),
     _of(
         UnauthorizedError,
-        "Send `Authorization: Bearer <key>` with one of the keys in the setting `API_KEYS`. Without any key "
-        "configured, the service answers only on a loopback address, asked by a loopback name.",
+        "Send `Authorization: Bearer <key>` with a key that the operator has made with `temporal-memory keys "
+        "create`, or has set in `API_KEYS`, and has not revoked. Where there has never been any key, the "
+        "service answers only on a loopback address, asked by a loopback name.",
+    ),
+    _of(
+        ForbiddenError,
+        "The key is good, but its role may not do this: a `reader` changes nothing, an `admin` sees no "
+        "content. `x-roles` in the OpenAPI document names the roles that may.",
     ),
     _of(
         NotFoundError,
@@ -81,6 +89,11 @@ PROBLEM_TYPES = (
         "`errors` lists each fault: `pointer` is a JSON pointer into the body (`/dialogues/3/user_id`), or "
         "`query/limit`, `path/id` for what stands in the address. Fields that are not in the contract are "
         "faults, too. Nothing was done.",
+    ),
+    _of(
+        RateLimitedError,
+        "This key has used up what the operator allows it (`RATE_LIMIT`). Try again after `Retry-After` "
+        "seconds; `RateLimit` says how many requests are left. Nothing was done.",
     ),
     _of(TemporalMemoryError, "A fault of the service. Its log has the cause under this `request_id`."),
     _of(ProviderError, "A model that the service calls failed. Trying again later may help."),

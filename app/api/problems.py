@@ -20,6 +20,7 @@ from app.errors import (
     NotFoundError,
     PayloadTooLargeError,
     ProviderError,
+    RateLimitedError,
     RequestError,
     TemporalMemoryError,
     UnauthorizedError,
@@ -184,7 +185,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     headers = {}
     faults: Sequence[FieldFault] = ()
     retry_after_s = getattr(error, "retry_after_s", None)
-    if isinstance(error, (UnavailableError, ProviderError)) and retry_after_s is not None:
+    if isinstance(error, (UnavailableError, ProviderError, RateLimitedError)) and retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(retry_after_s)))
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = 'Bearer realm="temporal-memory"'

@@ -8,8 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from app.api import cursors
-from app.api.bodies import KeyedRoute
-from app.api.context import Injected, Namespace
+from app.api.bodies import KeyedRoute, open_to
+from app.api.context import Deeds, Injected, Namespace
 from app.api.fields import SESSION_KEY_SCHEMA, Limit, QueryGroupId, UserId, read_session_key
 from app.api.wire import Reply, ReplyId, ReplyIdOrNull, SummaryReply, Written, answer_json, problems
 from app.dialogues.records import Erased, Role, Session
@@ -87,6 +87,7 @@ class ErasedReply(Reply):
 
 
 @router.get("/session-key", response_model=SessionKeyReply, responses=problems(422))
+@open_to("bot", "reader", "admin")
 async def get_session_key(
     *, user_id: Annotated[UserId, Query()], group_id: Annotated[QueryGroupId, Query()] = None
 ) -> Response:
@@ -95,6 +96,7 @@ async def get_session_key(
 
 
 @router.get("/sessions", response_model=SessionPageReply, responses=problems(422))
+@open_to("bot", "reader")
 async def list_sessions(
     *,
     limit: Annotated[Limit, Query()] = 50,
@@ -126,6 +128,7 @@ async def list_sessions(
 
 
 @router.get("/sessions/{session_key}/window", response_model=WindowReply, responses=problems(422))
+@open_to("bot", "reader")
 async def get_window(
     session_key: SessionKey, *, services: Injected, namespace: Namespace, writer: Written
 ) -> Response:
@@ -156,6 +159,7 @@ class SummariesReply(Reply):
 
 
 @router.get("/sessions/{session_key}/summaries", response_model=SummariesReply, responses=problems(422))
+@open_to("bot", "reader")
 async def list_summaries(
     session_key: SessionKey, *, services: Injected, namespace: Namespace, writer: Written
 ) -> Response:
@@ -165,16 +169,18 @@ async def list_summaries(
 
 
 @router.delete("/sessions/{session_key}", response_model=ErasedReply, responses=problems(422))
-async def erase_session(session_key: SessionKey, *, services: Injected, namespace: Namespace) -> Response:
+async def erase_session(
+    session_key: SessionKey, *, services: Injected, namespace: Namespace, by: Deeds
+) -> Response:
     """Erase one session for good; what was in flight does not come back."""
     session = _read_session(session_key)
-    return _answer_erased(await services.erasure.erase_session(namespace, session))
+    return _answer_erased(await services.erasure.erase_session(namespace, session, by=by))
 
 
 @router.delete("/users/{user_id}", response_model=ErasedReply, responses=problems(422))
-async def erase_user(user_id: UserId, *, services: Injected, namespace: Namespace) -> Response:
+async def erase_user(user_id: UserId, *, services: Injected, namespace: Namespace, by: Deeds) -> Response:
     """Erase a user for good, in private and in every group."""
-    return _answer_erased(await services.erasure.erase_user(namespace, user_id))
+    return _answer_erased(await services.erasure.erase_user(namespace, user_id, by=by))
 
 
 def _answer_erased(erased: Erased) -> Response:

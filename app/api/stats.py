@@ -2,16 +2,17 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import get_args
+from typing import Annotated, get_args
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from app.api.bodies import KeyedRoute
-from app.api.context import Injected, Namespace
+from app.api.bodies import KeyedRoute, open_to
+from app.api.context import Identified, Injected
 from app.api.wire import Reply, answer_json, problems
 from app.dialogues.records import EmbeddingStatus, Kind
+from app.errors import ForbiddenError
 from app.evaluation.retention import Retention
 from app.evaluation.turns import Outcome, TurnStatus
 
@@ -19,8 +20,11 @@ router = APIRouter(route_class=KeyedRoute, tags=["stats"])
 
 
 class StatsReply(Reply):
-    """What is stored in the namespace."""
+    """What is stored in the namespace, or, for an admin, in all of them or in the one that was asked for."""
 
+    namespaces: dict[str, int] | None = Field(
+        description="Messages by namespace; null but for an admin.", examples=[None, {"mybot": 120}]
+    )
     dialogues: int
     sessions: int
     window_messages: int
@@ -56,14 +60,27 @@ class StatsReply(Reply):
 
 
 @router.get("/stats", response_model=StatsReply, responses=problems())
-async def get_stats(*, services: Injected, namespace: Namespace) -> Response:
+@open_to("bot", "reader", "admin")
+async def get_stats(
+    *,
+    services: Injected,
+    caller: Identified,
+    namespace: Annotated[
+        str | None, Query(max_length=64, description="Of which namespace: an admin may choose.")
+    ] = None,
+) -> Response:
     """Counts by tier, kind, role, score, state of embedding and evaluation, and what is to be forgotten."""
+    if caller.role != "admin" and namespace not in {None, caller.namespace}:
+        raise ForbiddenError("Only a key of the role admin counts what is in another namespace.")
+    namespace = caller.namespace or namespace
     record, turns, forgettable = await asyncio.gather(
         services.dialogues.stats(namespace),
         services.evaluation.counts(namespace),
         services.sweep.count(namespace),
     )
     counts = asdict(record)
+    is_admin = caller.role == "admin"
+    counts["namespaces"] = await services.dialogues.count_by_namespace(namespace) if is_admin else None
     return answer_json(
         counts
         | {

@@ -191,11 +191,13 @@ _FIELD_PROBLEM = {
 _MEANINGS = {
     400: "The body is not JSON in UTF-8",
     401: "No API key, or a wrong one",
+    403: "The key's role may not do this",
     404: "Not there, or in another namespace",
     409: "The message_uuid belongs to another message",
     413: "The body is over 16 MiB",
     415: "The body is not sent as application/json",
     422: "Fields are at fault; `errors` names them",
+    429: "More requests than RATE_LIMIT allows; see Retry-After",
     500: "A fault of the service",
     502: "The chat model failed; the message is kept",
     503: "The service cannot answer now; see Retry-After",
@@ -219,4 +221,4 @@ def problem_entry(*statuses: int) -> Problems:
 
 def problems(*statuses: int) -> Problems:
     """The OpenAPI entries of a keyed route: the problems that every such route has, and these."""
-    return problem_entry(*{401, 413, 500, 503, *statuses})
+    return problem_entry(*{401, 403, 413, 429, 500, 503, *statuses})

@@ -209,9 +209,13 @@ def greeting(settings: Settings, *, host: str, port: int, model: str) -> str:
     if keyed:
         access = "Each request needs a key of API_KEYS; put it in the place of <key>."
     elif is_loopback(host):
-        access = "No API_KEYS are set: it answers this machine only, without a key."
+        access = "No API_KEYS are set: this machine only, and no key until temporal-memory keys makes one."
+    elif settings.server.allow_anonymous:
+        access = (
+            "ALLOW_ANONYMOUS is set: everybody who reaches it, no key until temporal-memory keys makes one."
+        )
     else:
-        access = "ALLOW_ANONYMOUS is set: it answers everybody who reaches it, without a key."
+        access = "Each request needs a key that temporal-memory keys has made."
     message = (
         '{"user_id": 123456789, "role": "user", "content": "我的订单号是ORD123456", "sender_name": "小明"}'
     )

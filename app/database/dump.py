@@ -26,6 +26,8 @@ from app.errors import DatabaseSetupError, DumpError
 # What the migrations make; a schema may hold tables of others, which are not ours to copy or to drop.
 TABLES: Final = (
     "alembic_version",
+    "api_keys",
+    "audit_log",
     "compressions",
     "correction_jobs",
     "dialogues",

@@ -107,31 +107,38 @@ async def list_sessions(
     ]
 
 
-_COUNTS = text(
-    """
+def _of(namespace: str | None) -> str:
+    """The condition that a row is of a namespace, or of any."""
+    return "true" if namespace is None else "namespace = :namespace"
+
+
+def _counts(namespace: str | None) -> str:
+    return f"""
     SELECT kind, role, embedding_status, width_bucket(score, ARRAY[0, 21, 41, 71, 91]) AS band,
         count(*) AS messages, count(*) FILTER (WHERE pinned) AS pinned,
         count(*) FILTER (WHERE outdated) AS outdated,
         count(*) FILTER (WHERE expires_at > :now) AS expiring,
         count(*) FILTER (WHERE expires_at <= :now) AS expired
-    FROM dialogues WHERE namespace = :namespace GROUP BY kind, role, embedding_status, band
+    FROM dialogues WHERE {_of(namespace)} GROUP BY kind, role, embedding_status, band
     """
-)
+
+
 _BANDS = {None: "none", 1: "0-20", 2: "21-40", 3: "41-70", 4: "71-90", 5: "91-100"}
 
 
-async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime) -> Counts:
-    """Count a namespace's record from several sides."""
-    rows = (await session.execute(_COUNTS, {"namespace": namespace, "now": now})).all()
+async def count_dialogues(session: ReadSession, namespace: str | None, *, now: datetime) -> Counts:
+    """Count a namespace's record, or that of all, from several sides."""
+    values = {} if namespace is None else {"namespace": namespace}
+    rows = (await session.execute(text(_counts(namespace)), values | {"now": now})).all()
     other = (
         await session.execute(
             text(
-                "SELECT (SELECT count(*) FROM window_messages WHERE namespace = :namespace) AS hot,"
-                " (SELECT count(*) FROM summaries WHERE namespace = :namespace) AS warm,"
-                " (SELECT count(*) FROM (SELECT DISTINCT group_key, user_id FROM dialogues"
-                " WHERE namespace = :namespace) s) AS sessions"
+                f"SELECT (SELECT count(*) FROM window_messages WHERE {_of(namespace)}) AS hot,"
+                f" (SELECT count(*) FROM summaries WHERE {_of(namespace)}) AS warm,"
+                " (SELECT count(*) FROM (SELECT DISTINCT namespace, group_key, user_id FROM dialogues"
+                f" WHERE {_of(namespace)}) s) AS sessions"
             ),
-            {"namespace": namespace},
+            values,
         )
     ).one()
 
@@ -159,3 +166,20 @@ async def count_dialogues(session: ReadSession, namespace: str, *, now: datetime
         expiring=sum(row.expiring for row in rows),
         expired=sum(row.expired for row in rows),
     )
+
+
+async def count_by_namespace(session: ReadSession, namespace: str | None) -> dict[str, int]:
+    """How many messages each namespace has; those without any are left out.
+
+    Args:
+        session: to read in.
+        namespace: only this one; None: all.
+    """
+    rows = await session.execute(
+        text(
+            f"SELECT namespace, count(*) AS messages FROM dialogues WHERE {_of(namespace)}"
+            " GROUP BY namespace ORDER BY namespace"
+        ),
+        {} if namespace is None else {"namespace": namespace},
+    )
+    return {row.namespace: row.messages for row in rows}

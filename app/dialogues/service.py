@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
 
+from app.access.audit_store import Deed, record_deed
+from app.access.callers import PROGRAM, Actor
 from app.clock import Clock
 from app.database.engine import Database, WriteSession
 from app.dialogues import copies_store, overview_store, store
@@ -111,10 +113,10 @@ class DialogueService:
             self._embedding.wake()
         return changed
 
-    async def delete(self, namespace: str, dialogue_id: int) -> None:
+    async def delete(self, namespace: str, dialogue_id: int, *, by: Actor = PROGRAM) -> None:
         """Delete a message for good, and all that holds its text: window, turn, summaries.
 
-        The other half of its turn is a message of its own, and stays.
+        The other half of its turn is a message of its own, and stays. The audit log tells who did it.
 
         Raises:
             NotFoundError: the namespace has none with this id.
@@ -127,6 +129,14 @@ class DialogueService:
             await copies_store.delete_turns(session, turns)
             if gone.kind != "summary":
                 await copies_store.retract_summaries(session, namespace, gone.session, [gone.created_at])
+            deed = Deed(
+                "dialogue_deleted",
+                namespace,
+                user_id=gone.user_id,
+                group_id=gone.group_id,
+                dialogue_id=dialogue_id,
+            )
+            await record_deed(session, deed, by=by)
 
     async def list_page(
         self,
@@ -177,10 +187,15 @@ class DialogueService:
         """How many messages wait for their vector, in all namespaces."""
         return await self._embedding.queue_facts()
 
-    async def stats(self, namespace: str) -> Counts:
-        """The namespace's record in numbers."""
+    async def stats(self, namespace: str | None) -> Counts:
+        """The namespace's record, or that of all, in numbers."""
         async with self._database.read() as session:
             return await overview_store.count_dialogues(session, namespace, now=self._clock())
+
+    async def count_by_namespace(self, namespace: str | None) -> dict[str, int]:
+        """How many messages each namespace has, or this one."""
+        async with self._database.read() as session:
+            return await overview_store.count_by_namespace(session, namespace)
 
 
 def _read_content(content: str, changed_from: Dialogue) -> tuple[int, bytes, Kind]:

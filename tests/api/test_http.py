@@ -10,6 +10,8 @@ from httpx import ASGITransport, AsyncClient, Response
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
+from app.access.callers import Caller
+from app.access.rate_limit import RateLimit
 from app.api.application import ROUTERS, build_api
 from app.api.bodies import KeyedRoute
 from app.api.context import ApiOptions, Namespace
@@ -45,9 +47,34 @@ async def fail_too_slow() -> Any:
     raise ProviderTimeoutError("the model took 30 s")
 
 
-def make_app(**options: Any) -> FastAPI:
+class Keyring:
+    """Holds these keys, and counts how often it is asked."""
+
+    def __init__(self, **callers: Caller) -> None:
+        self.callers = callers
+        self.asked = 0
+
+    async def find(self, key: str) -> Caller | None:
+        self.asked += 1
+        return self.callers.get(key)
+
+    async def is_keyed(self) -> bool:
+        return bool(self.callers)
+
+
+class KeyringAway(Keyring):
+    """Cannot be asked."""
+
+    async def find(self, key: str) -> Caller | None:  # noqa: ARG002 - as the keyring has it
+        raise DatabaseUnavailableError("PostgreSQL does not answer")
+
+    async def is_keyed(self) -> bool:
+        raise DatabaseUnavailableError("PostgreSQL does not answer")
+
+
+def make_app(keyring: Keyring | None = None, **options: Any) -> FastAPI:
     app = build_api(ApiOptions(**options), routers=(*ROUTERS, probe))
-    app.state.services = SimpleNamespace(metrics=Metrics(), clock=utc_now)
+    app.state.services = SimpleNamespace(metrics=Metrics(), clock=utc_now, keyring=keyring or Keyring())
     return app
 
 
@@ -366,6 +393,88 @@ async def test_without_keys_others_are_refused_unless_it_is_allowed() -> None:
         async with connect(make_app(allow_anonymous=True), base_url) as client:
             answer = await client.get("/probe/namespace", headers={"Host": host})
             assert answer.json() == {"namespace": "default"}
+
+
+async def test_where_keys_are_kept_nobody_enters_without_one() -> None:
+    keyring = Keyring(**{"key-b": Caller("b", "bot", "tm_b")})
+    async with connect(make_app(keyring, allow_anonymous=True)) as client:
+        read_problem(await client.get("/probe/namespace"), 401, "unauthorized")
+        wrong = {"Authorization": "Bearer key-c"}
+        read_problem(await client.get("/probe/namespace", headers=wrong), 401, "unauthorized")
+        answer = await client.get("/probe/namespace", headers={"Authorization": "Bearer key-b"})
+        assert answer.json() == {"namespace": "b"}
+
+
+async def test_where_keys_cannot_be_looked_up_nobody_enters() -> None:
+    for options in ({}, {"allow_anonymous": True}, {"keys": KEYS}):
+        async with connect(make_app(KeyringAway(), **options)) as client:
+            answer = await client.get("/probe/namespace", headers={"Authorization": "Bearer key-of-nobody"})
+            read_problem(answer, 503, "database-unavailable")
+            assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_a_key_of_the_settings_opens_whatever_the_database_does() -> None:
+    async with connect(make_app(KeyringAway(), keys=KEYS)) as client:
+        namespace, key = KEYS[0]
+        answer = await client.get("/probe/namespace", headers={"Authorization": f"Bearer {key}"})
+        assert answer.json() == {"namespace": namespace}
+
+
+@pytest.mark.parametrize("role", ["reader", "admin"])
+async def test_a_route_that_says_nothing_is_for_bots_alone(role: Any) -> None:
+    namespace = None if role == "admin" else "b"
+    async with connect(make_app(Keyring(key=Caller(namespace, role, "tm_b")))) as client:
+        answer = await client.get("/probe/namespace", headers={"Authorization": "Bearer key"})
+        assert role in read_problem(answer, 403, "forbidden")["detail"]
+
+
+async def test_each_key_has_its_own_limit_and_every_answer_says_what_is_left() -> None:
+    app = make_app(keys=(("a", "key-a"), ("a", "key-a2")), rate_limit=RateLimit(3, 3600))
+    async with connect(app) as client:
+        first, second = ({"Authorization": f"Bearer {key}"} for key in ("key-a", "key-a2"))
+        paths = ("/probe/namespace", "/probe/away", "/probe/bug/1")
+        for place, path in enumerate(paths):
+            answer = await client.get(path, headers=first)
+            assert answer.status_code in {200, 503, 500}
+            assert answer.headers["ratelimit-policy"] == '"key";q=3;w=3600'
+            assert answer.headers["ratelimit"].startswith(f'"key";r={2 - place};t=')
+        refused = await client.post("/dialogues", content=b"{", headers=first)
+        read_problem(refused, 429, "rate-limited")
+        assert 0 < int(refused.headers["retry-after"]) <= 1200
+        assert (await client.get("/probe/namespace", headers=second)).status_code == 200
+        # Whoever has no key uses up nobody's, and health is no request of a key.
+        for _ in range(5):
+            read_problem(await client.get("/probe/namespace"), 401, "unauthorized")
+            assert (await client.get("/health/live", headers=first)).status_code == 200
+        assert (await client.get("/probe/namespace", headers=second)).status_code == 200
+
+
+async def test_without_a_limit_nothing_is_said_of_one(client: AsyncClient) -> None:
+    assert "ratelimit" not in (await client.get("/probe/namespace")).headers
+
+
+async def test_pages_of_other_origins_are_closed_out_unless_they_are_named() -> None:
+    ask = {
+        "Origin": "https://console.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    here = {"Origin": "https://console.example"}
+    async with connect(make_app()) as client:
+        for answer in (await client.options("/dialogues", headers=ask), await client.get("/", headers=here)):
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+    async with connect(make_app(cors_origins=("https://console.example",))) as client:
+        preflight = await client.options("/dialogues", headers=ask)
+        assert preflight.headers["access-control-allow-origin"] == "https://console.example"
+        assert "access-control-allow-credentials" not in preflight.headers
+        answer = await client.get("/probe/namespace", headers=here)
+        assert answer.headers["access-control-allow-origin"] == "https://console.example"
+        for origin in ("https://evil.example", "https://console.example.evil.example", "null"):
+            for answer in (
+                await client.options("/dialogues", headers=ask | {"Origin": origin}),
+                await client.get("/probe/namespace", headers={"Origin": origin}),
+            ):
+                assert "access-control-allow-origin" not in answer.headers
 
 
 async def test_docs_need_nothing_from_elsewhere(client: AsyncClient) -> None:

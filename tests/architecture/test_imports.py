@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("chat", "recall", "tiers", "dialogues", "evaluation", "forgetting")
+ROOMS = ("access", "chat", "recall", "tiers", "dialogues", "evaluation", "forgetting")
 # Whoever talks to PostgreSQL or to another machine is called so; everything else in a room is arithmetic.
 DOES_IO = (
     "store",

@@ -1,0 +1,1 @@
+"""Who may do what: keys, their roles, how often they may ask, and the log of what cannot be undone."""
