@@ -176,6 +176,15 @@ class CachedEmbedder:
             await asyncio.wait(flights.values())
         return [known[key] if key in known else flights[key].result() for key in keys]
 
+    async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
+        """The vectors of texts as queries, in order; they are not remembered, and whoever waits goes first.
+
+        Raises:
+            ProviderError: there are none now.
+        """
+        async with self._background_call, self._document_call, self._any_call:
+            return await self._model.embed_queries(texts)
+
     async def aclose(self) -> None:
         """End what is running and close the model."""
         self._closed = True

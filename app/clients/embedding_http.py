@@ -134,18 +134,30 @@ class RemoteEmbeddingModel:
             ProviderRejectedError: the text is blank or refused.
             ProviderError: as for documents.
         """
-        prepared = prepare_text(text, max_chars=self._max_input_chars)
-        if not prepared:
-            raise ProviderRejectedError("the text is blank")
-        if self._instruction is not None:
-            prepared = instruct_query(prepared, self._instruction)
-        embedded = (await self._embed([prepared], retries=_QUERY_RETRIES))[0]
+        embedded = (await self._embed_queries([text], retries=_QUERY_RETRIES))[0]
         if isinstance(embedded, ProviderRejectedError):
             raise embedded
         return embedded
 
     async def _embed(self, texts: list[str], *, retries: int, trusted: bool = False) -> list[Embedded]:
         """Embed any number of texts.
+    async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
+        """Embed texts as queries, in order; one that is blank or refused has the reason in its place.
+
+        Raises:
+            ProviderError: as for documents.
+        """
+        return await self._embed_queries(texts, retries=_DOCUMENT_RETRIES)
+
+    async def _embed_queries(self, texts: Sequence[str], *, retries: int) -> list[Embedded]:
+        prepared = [prepare_text(text, max_chars=self._max_input_chars) for text in texts]
+        sent = [self._as_query(text) for text in prepared if text]
+        answered = iter(await self._embed(sent, retries=retries) if sent else [])
+        return [next(answered) if text else ProviderRejectedError("the text is blank") for text in prepared]
+
+    def _as_query(self, text: str) -> str:
+        return text if self._instruction is None else instruct_query(text, self._instruction)
+
 
         Args:
             texts: none of them blank.

@@ -54,4 +54,12 @@ class EmbeddingModel(Protocol):
         """
         ...
 
+    async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
+        """Embed any number of texts as queries, in order; for many at once, which nobody waits for.
+
+        Raises:
+            ProviderError: nothing could be embedded.
+        """
+        ...
+
     async def aclose(self) -> None: ...

@@ -76,6 +76,13 @@ class OfflineEmbeddingModel:
             raise embedded
         return embedded
 
+    async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
+        """Embed texts as queries; one that is blank is rejected."""
+        return await self._run(
+            self._documents,
+            lambda engine: [self._embed(engine.query, t, max_chars=_MAX_QUERY_CHARS) for t in texts],
+        )
+
     async def aclose(self) -> None:
         """End the threads, after the text that each is at."""
         self._closing.set()

@@ -42,6 +42,9 @@ class HeldModel:
             raise ProviderRejectedError(text)
         return self._vector(0)
 
+    async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
+        return [await self.embed_query(text) for text in texts]
+
     async def aclose(self) -> None:
         self.closed = True
 
