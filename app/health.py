@@ -1,7 +1,10 @@
 """Whether the service can do its work, and the gauges that say how far behind it is."""
 
 import asyncio
+import shutil
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
@@ -9,6 +12,7 @@ from app.dialogues.embedding_store import QueueFacts
 from app.errors import UnavailableError
 from app.evaluation.counts_store import QueueFacts as TurnQueueFacts
 from app.evaluation.worker import EvaluationWorker
+from app.forgetting.sweep import SweepService
 from app.telemetry import Metrics
 
 _LAG_LIMIT_S = 300.0
@@ -16,7 +20,7 @@ _LAG_LIMIT_S = 300.0
 _PATIENCE_S = 3.0
 
 
-_Facts = tuple[str | None, QueueFacts, TurnQueueFacts]
+_Facts = tuple[str | None, QueueFacts, TurnQueueFacts, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,32 @@ class HealthService:
         database: Database,
         pipeline: EmbeddingPipeline,
         evaluation: EvaluationWorker,
+        sweep: SweepService,
         metrics: Metrics,
         revision: str,
         embedding_model: str,
         other_models: dict[str, int],
+        data_dir: Path | None,
     ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            database: the one that all depends on.
+            pipeline: the queue of vectors.
+            evaluation: the queue of scores.
+            sweep: the daily one.
+            metrics: whose gauges are kept up to date.
+            revision: the migration that this version needs.
+            embedding_model: its name.
+            other_models: vectors that other models made, by model.
+            data_dir: where the embedded database lives; None: the database is another machine's affair.
+        """
         self._database = database
         self._pipeline = pipeline
         self._evaluation = evaluation
+        self._sweep = sweep
         self._metrics = metrics
+        self._data_dir = data_dir
         self._revision = revision
         self._embedding_model = embedding_model
         self._other_models = other_models
@@ -55,7 +76,7 @@ class HealthService:
         """Ask the database, now."""
         details: dict[str, int | float | str | None] = {"embedding_model": self._embedding_model}
         try:
-            revision, facts, turns = await self._ask_in_time()
+            revision, facts, turns, _ = await self._ask_in_time()
         except UnavailableError as error:
             return Readiness(ready=False, reasons=[str(error)], details=details)
         details |= {
@@ -81,21 +102,30 @@ class HealthService:
         return Readiness(ready=not reasons, reasons=reasons, details=details)
 
     async def refresh_gauges(self) -> None:
-        """Bring the queues' gauges up to date; what cannot be asked stays as it was."""
+        """Bring the gauges up to date; what cannot be asked stays as it was."""
+        if self._data_dir is not None:
+            disk = await asyncio.to_thread(shutil.disk_usage, self._data_dir)
+            self._metrics.disk_free.labels("data_dir").set(disk.free)
+            self._metrics.disk_size.labels("data_dir").set(disk.total)
         try:
-            _, facts, turns = await self._ask_in_time()
+            _, facts, turns, swept_at = await self._ask_in_time()
         except UnavailableError:
+            self._metrics.database_up.set(0)
             return
+        self._metrics.database_up.set(1)
         self._metrics.embeddings_pending.set(facts.pending)
         self._metrics.embeddings_failed.set(facts.failed)
         self._metrics.embedding_lag.set(facts.lag_s)
+        self._metrics.turns_pending.set(turns.pending)
         self._metrics.evaluation_lag.set(turns.lag_s)
+        self._metrics.last_sweep.set(swept_at.timestamp() if swept_at else 0)
 
     async def _read_all(self) -> _Facts:
         return (
             await self._database.read_revision(),
             await self._pipeline.queue_facts(),
             await self._evaluation.queue_facts(),
+            await self._sweep.last_sweep_at(),
         )
 
     async def _ask_in_time(self) -> _Facts:

@@ -8,10 +8,11 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from app.clients.chat_model import ChatModel
+from app.clients.chat_model import ChatModel, ModelUse
 from app.errors import SettingsError
 from app.evaluation.evaluator import Evaluator
 from app.settings import EvaluationSettings, Settings
+from app.telemetry import Metrics
 
 SILICONFLOW: Final = "https://api.siliconflow.cn/v1"
 
@@ -26,8 +27,8 @@ class Models:
 
 
 @asynccontextmanager
-async def open_models(settings: Settings) -> AsyncIterator[Models]:
-    """Open the models that are set, and close them in the end.
+async def open_models(settings: Settings, metrics: Metrics) -> AsyncIterator[Models]:
+    """Open the models that are set, and close them in the end; their calls are counted.
 
     Raises:
         SettingsError: a URL, a key or the file of the prompt cannot be used.
@@ -43,6 +44,7 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
             api_key: SecretStr | None,
             timeout_s: float,
             setting: str,
+            use: ModelUse,
             rate_patience_s: float = 0.0,
         ) -> ChatModel | None:
             if name is None or url is None:
@@ -53,18 +55,23 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
                 model=name,
                 timeout_s=timeout_s,
                 setting=setting,
+                use=use,
+                metrics=metrics,
                 rate_patience_s=rate_patience_s,
             )
             stack.push_async_callback(model.aclose)
             return model
 
-        def open_of_chat(name: str | None, *, rate_patience_s: float = 0.0) -> ChatModel | None:
+        def open_of_chat(
+            name: str | None, *, use: ModelUse, rate_patience_s: float = 0.0
+        ) -> ChatModel | None:
             return open_model(
                 name,
                 chat_url,
                 api_key=chat.api_key,
                 timeout_s=chat.timeout_s,
                 setting="CHAT",
+                use=use,
                 rate_patience_s=rate_patience_s,
             )
 
@@ -78,11 +85,12 @@ async def open_models(settings: Settings) -> AsyncIterator[Models]:
                 api_key=judge.api_key if has_endpoint else chat.api_key,
                 timeout_s=judge.timeout_s,
                 setting="EVALUATION",
+                use="evaluation",
             )
         yield Models(
             # Somebody waits for the answer: some seconds are better than an error. The background comes back.
-            chat=open_of_chat(chat.model, rate_patience_s=chat.timeout_s / 3),
-            summary=open_of_chat(settings.tiers.summary_model or chat.model),
+            chat=open_of_chat(chat.model, use="chat", rate_patience_s=chat.timeout_s / 3),
+            summary=open_of_chat(settings.tiers.summary_model or chat.model, use="summary"),
             evaluator=Evaluator(judging, prompt=_read_prompt(judge)) if judging else None,
         )
 

@@ -89,6 +89,7 @@ async def open_services(
             url,
             pool_size=settings.database.pool_size,
             transaction_pooler=settings.database.transaction_pooler,
+            metrics=metrics,
         )
         stack.push_async_callback(database.aclose)
         embedder = await open_embedder(settings.embedding, metrics)
@@ -103,7 +104,7 @@ async def open_services(
         sessions = SessionService(
             database=database, hot_window_tokens=settings.tiers.hot_window_tokens, clock=clock
         )
-        models = await stack.enter_async_context(open_models(settings))
+        models = await stack.enter_async_context(open_models(settings, metrics))
         summaries = SummaryService(
             database=database,
             model=models.summary,
@@ -187,10 +188,12 @@ async def open_services(
                 database=database,
                 pipeline=pipeline,
                 evaluation=evaluation,
+                sweep=sweep,
                 metrics=metrics,
                 revision=newest_revision(),
                 embedding_model=embedder.name,
                 other_models=other_models,
+                data_dir=settings.database.data_dir if settings.database.url is None else None,
             ),
         )
         if background:

@@ -5,8 +5,10 @@ numbers. No label ever holds a user, group, session or namespace.
 """
 
 import logging
+import platform
 import re
 import sys
+from importlib.metadata import version
 from typing import Any, Final
 
 import structlog
@@ -15,8 +17,17 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import ValueClass
 
 _FAST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-# Gauges tell of the database, which is one; whoever looked last knows best.
+# A model that chats takes longer than one that embeds.
+_SLOW_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+# Most gauges tell of the database, which is one; whoever looked last knows best.
 _OF_ALL: Final = "mostrecent"
+# Some tell of one process: what all that live have is added up.
+_OF_EACH: Final = "livesum"
+# A series that begins with its first event hides that event from rate(): what can happen begins at 0.
+_CALL_OUTCOMES: Final = ("ok", "timeout", "busy", "denied", "rejected", "failed")
+_MODEL_USES: Final = ("chat", "evaluation", "summary")
+_EVALUATION_OUTCOMES: Final = ("scored", "failed", "filtered", "cached")
+_RETENTIONS: Final = ("none", "one_day", "one_week", "one_month", "forever", "unscored")
 _SECRET = re.compile(r"(?i)(bearer\s+|://[^:/@\s]*:|\bsk-)[^\s@'\",}]+")
 
 
@@ -37,7 +48,7 @@ class Metrics:
         )
         self.embedding_requests = Counter(
             "memory_embedding_requests_total",
-            "Calls to the embedding model, by outcome: ok, timeout, busy, denied, rejected, failed.",
+            f"Calls to the embedding model, by outcome: {', '.join(_CALL_OUTCOMES)}.",
             ("outcome",),
             registry=self.registry,
         )
@@ -77,9 +88,14 @@ class Metrics:
             buckets=_FAST_BUCKETS_S,
             registry=self.registry,
         )
+        self.searches_degraded = Counter(
+            "memory_searches_degraded_total",
+            "Searches by words alone, because the embedding model gave no vector.",
+            registry=self.registry,
+        )
         self.evaluations = Counter(
             "memory_evaluations_total",
-            "Turns judged, by how: scored, failed, filtered, cached.",
+            f"Turns judged, by how: {', '.join(_EVALUATION_OUTCOMES)}.",
             ("outcome",),
             registry=self.registry,
         )
@@ -95,9 +111,15 @@ class Metrics:
             multiprocess_mode=_OF_ALL,
             registry=self.registry,
         )
+        self.turns_pending = Gauge(
+            "memory_turns_pending",
+            "Answered turns that wait for their score.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
         self.turns = Counter(
             "memory_turns_total",
-            "Turns judged, by retention: none, one_day, one_week, one_month, forever, unscored.",
+            f"Turns judged, by retention: {', '.join(_RETENTIONS)}.",
             ("retention",),
             registry=self.registry,
         )
@@ -108,8 +130,100 @@ class Metrics:
             registry=self.registry,
         )
         self.forgotten = Counter(
-            "memory_forgotten_total", "Messages deleted, by reason.", ("reason",), registry=self.registry
+            "memory_forgotten_total",
+            "Messages deleted, by reason: expired, unretrieved.",
+            ("reason",),
+            registry=self.registry,
         )
+        self.last_sweep = Gauge(
+            "memory_last_sweep_timestamp_seconds",
+            "When the last daily sweep was finished; 0: there was none yet.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self.model_requests = Counter(
+            "memory_model_requests_total",
+            f"Calls to models that write, by use: {', '.join(_MODEL_USES)}; and outcome, as of embedding.",
+            ("use", "outcome"),
+            registry=self.registry,
+        )
+        self.model_duration = Histogram(
+            "memory_model_request_duration_seconds",
+            "One call to a model that writes, to the end of its answer.",
+            ("use",),
+            buckets=_SLOW_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.database_up = Gauge(
+            "memory_database_up",
+            "Whether the database answered when it was asked last.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self.pool_size = Gauge(
+            "memory_database_pool_size",
+            "Connections that may be open at once, by pool: reading, writing.",
+            ("pool",),
+            multiprocess_mode=_OF_EACH,
+            registry=self.registry,
+        )
+        self.pool_in_use = Gauge(
+            "memory_database_pool_in_use",
+            "Connections that somebody works with now.",
+            ("pool",),
+            multiprocess_mode=_OF_EACH,
+            registry=self.registry,
+        )
+        self.pool_waiting = Gauge(
+            "memory_database_pool_waiting",
+            "Those who wait for a connection now.",
+            ("pool",),
+            multiprocess_mode=_OF_EACH,
+            registry=self.registry,
+        )
+        self.pool_refused = Counter(
+            "memory_database_pool_refused_total",
+            "Those who waited for a connection in vain, and were told to come back later.",
+            ("pool",),
+            registry=self.registry,
+        )
+        self.disk_free = Gauge(
+            "memory_disk_free_bytes",
+            "Room left where the embedded database lives; no sample with a database of another machine.",
+            ("volume",),
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self.disk_size = Gauge(
+            "memory_disk_size_bytes",
+            "Size of the file system where the embedded database lives.",
+            ("volume",),
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self.build_info = Gauge(
+            "memory_build_info",
+            "1; its labels say what runs.",
+            ("version", "python"),
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        for outcome in _CALL_OUTCOMES:
+            self.embedding_requests.labels(outcome)
+            for use in _MODEL_USES:
+                self.model_requests.labels(use, outcome)
+        for outcome in _EVALUATION_OUTCOMES:
+            self.evaluations.labels(outcome)
+        for retention in _RETENTIONS:
+            self.turns.labels(retention)
+        for outcome in ("stored", "failed"):
+            self.summaries.labels(outcome)
+        for reason in ("expired", "unretrieved"):
+            self.forgotten.labels(reason)
+        self.build_info.labels(version("temporal-memory"), platform.python_version()).set(1)
 
     def collected(self) -> CollectorRegistry:
         """What is to be shown: these metrics, or where several workers serve, all of theirs together."""

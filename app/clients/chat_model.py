@@ -4,8 +4,9 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
+from app.clients.call_log import CallLog
 from app.clients.chat_wire import (
     Completion,
     CompletionReader,
@@ -26,9 +27,11 @@ from app.errors import (
     ProviderRejectedError,
     ProviderTimeoutError,
 )
-from app.telemetry import get_logger
+from app.telemetry import Metrics, get_logger
 
-__all__ = ["ChatModel", "ChatStream", "Completion", "Message"]
+__all__ = ["ChatModel", "ChatStream", "Completion", "Message", "ModelUse"]
+
+ModelUse = Literal["chat", "evaluation", "summary"]
 
 Message = Mapping[str, str]
 """`{"role": "system" | "user" | "assistant", "content": …}`"""
@@ -158,6 +161,8 @@ class ChatModel:
         model: as the provider names it.
         timeout_s: for one answer, the quick retry included.
         setting: beginning of the names of the settings to blame: CHAT, EVALUATION.
+        use: what it writes for, in metrics.
+        metrics: where calls are counted; None: nowhere.
         enable_thinking: sent if not None; only hybrid models of SiliconFlow and Qwen know it.
         idle_timeout_s: longest silence in the middle of a stream.
         rate_patience_s: how long, within `timeout_s`, a call waits until the provider takes calls again. For
@@ -176,6 +181,8 @@ class ChatModel:
         model: str,
         timeout_s: float,
         setting: str = "CHAT",
+        use: ModelUse = "chat",
+        metrics: Metrics | None = None,
         enable_thinking: bool | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         rate_patience_s: float = 0.0,
@@ -188,11 +195,13 @@ class ChatModel:
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._rate_patience_s = rate_patience_s
-        self._setting = setting
+        self._use = use
+        self._metrics = metrics
         self._enable_thinking = enable_thinking
         self._refused: set[str] = set()
         self._monotonic = monotonic
         self._gate = ProviderGate(monotonic)
+        self._calls = CallLog(f"{use} model {model} at {self._client.host}", monotonic=monotonic)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -216,7 +225,9 @@ class ChatModel:
             ProviderError: the answer is empty, or none.
         """
         payload = self._payload(messages, max_tokens=max_tokens, temperature=temperature)
-        return await self._ask(payload, self._complete)
+        answer, began_s = await self._ask(payload, self._complete)
+        self._note(None, began_s=began_s)
+        return answer
 
     @asynccontextmanager
     async def stream(
@@ -230,9 +241,14 @@ class ChatModel:
         payload["stream"] = True
         if "stream_options" not in self._refused:
             payload["stream_options"] = {"include_usage": True}
-        answer = await self._ask(payload, self._open_stream)
+        answer, began_s = await self._ask(payload, self._open_stream)
         try:
             yield answer
+        except ProviderError as error:
+            self._note(error, began_s=began_s)
+            raise
+        else:
+            self._note(None, began_s=began_s)
         finally:
             await answer.aclose()
 
@@ -253,8 +269,12 @@ class ChatModel:
         self,
         payload: dict[str, object],
         call: Callable[[dict[str, object], float], Awaitable[_Answer | ProviderFault]],
-    ) -> _Answer:
-        """Make a call, again without what is refused, and once more after what may pass."""
+    ) -> tuple[_Answer, float]:
+        """Make a call, again without what is refused, and once more after what may pass.
+
+        Returns:
+            The answer, and when the call that brought it began; it is noted when it has been read.
+        """
         began_s = monotonic_s()
         deadline_s = began_s + self._timeout_s
         patient_until_s = began_s + min(self._rate_patience_s, self._timeout_s)
@@ -265,8 +285,9 @@ class ChatModel:
             except ProviderBusyError as error:
                 await _wait_out(error, until_s=patient_until_s)
                 continue
+            asked_s = monotonic_s()
             try:
-                answer = await call(payload, deadline_s - monotonic_s())
+                answer = await call(payload, deadline_s - asked_s)
                 if isinstance(answer, ProviderFault):
                     accepted = without_refused_fields(payload, answer)
                     if accepted is None:
@@ -275,9 +296,7 @@ class ChatModel:
                     payload = accepted
                     continue
             except ProviderError as error:
-                _log.warning(
-                    "chat_call_failed", setting=self._setting, outcome=error.outcome, reason=str(error)
-                )
+                self._note(error, began_s=asked_s)
                 if isinstance(error, ProviderBusyError) and error.retry_after_s is not None:
                     await _wait_out(error, until_s=patient_until_s)
                     continue
@@ -288,7 +307,16 @@ class ChatModel:
                 await asyncio.sleep(_BACKOFF_S * random.uniform(0.75, 1.25))  # noqa: S311 - not for secrecy
             else:
                 self._gate.succeed(started_s)
-                return answer
+                return answer, asked_s
+
+    def _note(self, error: ProviderError | None, *, began_s: float) -> None:
+        if error is None:
+            self._calls.succeed()
+        else:
+            self._calls.fail(error)
+        if self._metrics:
+            self._metrics.model_requests.labels(self._use, error.outcome if error else "ok").inc()
+            self._metrics.model_duration.labels(self._use).observe(monotonic_s() - began_s)
 
     def _remember_refusal(self, fields: set[str], fault: ProviderFault) -> None:
         fields &= set(_REMEMBERED_REFUSALS)

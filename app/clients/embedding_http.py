@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final
 
+from app.clients.call_log import CallLog
 from app.clients.embedding_model import Embedded, Vector
 from app.clients.embedding_text import cut_text, prepare_text
 from app.clients.embedding_wire import (
@@ -106,6 +107,7 @@ class RemoteEmbeddingModel:
         self._sends_dimensions = takes_dimensions(model)
         self._max_input_chars = max_input_chars
         self._gate = ProviderGate(monotonic)
+        self._calls = CallLog(f"embedding model {model} at {self._client.host}", monotonic=monotonic)
 
     async def load(self) -> None:
         """Nothing is loaded: a provider that is down must not keep the service from starting."""
@@ -270,8 +272,10 @@ class RemoteEmbeddingModel:
             outcome = ProviderRejectedError.outcome if isinstance(answer, ProviderFault) else "ok"
         except ProviderError as error:
             outcome = error.outcome
-            _log.warning("embedding_call_failed", outcome=outcome, inputs=len(texts), reason=str(error))
+            self._calls.fail(error)
             raise
+        else:
+            self._calls.succeed()
         finally:
             self._metrics.embedding_requests.labels(outcome).inc()
             self._metrics.embedding_duration.observe(monotonic_s() - began_s)

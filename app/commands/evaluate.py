@@ -15,6 +15,7 @@ from app.evaluation.turn_files import FiledTurn, read_turns
 from app.evaluation.value_filter import judge
 from app.models import open_models
 from app.settings import Settings
+from app.telemetry import Metrics
 
 _EXCERPT_CHARS: Final = 40
 _TRIES: Final = 4
@@ -40,7 +41,7 @@ async def evaluate_file(settings: Settings, stream: BinaryIO, *, tell: Callable[
         StartupError: no evaluator is set.
     """
     counts: Counter[str] = Counter()
-    async with open_models(settings) as models:
+    async with open_models(settings, Metrics()) as models:
         if models.evaluator is None:
             raise StartupError(
                 "There is no evaluator: set EVALUATION_BASE_URL and EVALUATION_API_KEY, or CHAT_BASE_URL."

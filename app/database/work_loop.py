@@ -52,6 +52,7 @@ class WorkLoop:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._told = False
         self._gathering = False
+        self._pauses = 0
 
     def wake(self) -> None:
         """Tell the loop that there is new work; of several workers that are idle one looks for it."""
@@ -78,19 +79,18 @@ class WorkLoop:
             # Cleared before the look: what is told during it is not missed.
             self._told = False
             try:
-                if await self._work():
+                is_more = await self._work()
+                self._tell_end_of_pauses()
+                if is_more:
                     pause_s = _FIRST_PAUSE_S
                     continue
                 await self._wait_for_work()
             except (ProviderError, UnavailableError) as error:
                 wait_s = max(pause_s, getattr(error, "retry_after_s", None) or 0.0)
-                log.warning(
-                    "work paused",
-                    work=self._name,
-                    reason=str(error),
-                    kind=type(error).__name__,
-                    wait_s=round(wait_s, 1),
-                )
+                # One line for an outage, however many workers meet it, and however often.
+                tell = log.debug if self._pauses else log.warning
+                self._pauses += 1
+                tell("work_paused", work=self._name, cause=str(error), kind=type(error).__name__)
                 # Jitter spreads what several processes ask of one provider that has just come back.
                 await asyncio.sleep(wait_s * random.uniform(1.0, 1.25))  # noqa: S311 - no secret
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -99,6 +99,11 @@ class WorkLoop:
                 log.exception("work failed unexpectedly", work=self._name)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _tell_end_of_pauses(self) -> None:
+        if self._pauses:
+            log.warning("work_goes_on", work=self._name, pauses=self._pauses)
+            self._pauses = 0
 
     async def _wait_for_work(self) -> None:
         if not self._told:

@@ -197,6 +197,13 @@ async def is_day_done(session: ReadSession, day: date) -> bool:
     return bool(found.scalar_one_or_none())
 
 
+async def read_last_sweep(session: ReadSession) -> datetime | None:
+    """When the last daily sweep was finished; None: there was none yet."""
+    found = await session.execute(text("SELECT max(finished_at) FROM sweeps"))
+    finished_at: datetime | None = found.scalar_one()
+    return finished_at
+
+
 async def extend_day(session: WriteSession, day: date, *, seconds: float) -> None:
     """Move the end of the claim on a day's sweep to `seconds` from now."""
     await session.execute(

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -94,6 +94,11 @@ class SweepService:
         if self._vacuum_due:
             self._loop.wake()
         return forgotten
+
+    async def last_sweep_at(self) -> datetime | None:
+        """When the last daily sweep was finished, by whatever process; None: there was none yet."""
+        async with self._database.read() as session:
+            return await store.read_last_sweep(session)
 
     async def sweep_if_due(self) -> bool:
         """Do the daily sweep where it is due and nobody has done it, or is doing it; whether it was done."""

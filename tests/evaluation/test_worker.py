@@ -17,6 +17,7 @@ from app.evaluation.store import Verdict
 from app.evaluation.turns import turn_hash
 from app.models import open_models
 from app.settings import Settings
+from app.telemetry import Metrics
 from tests.conftest import LiveFactory, LiveService
 from tests.doubles.chat_fixtures import ChatProvider
 from tests.live import eventually, fetch, listed, search
@@ -437,8 +438,9 @@ async def test_a_prompt_that_is_no_text_stops_the_start(
 ) -> None:
     path = tmp_path / "judge.bin"
     path.write_bytes(b"\xff\xfe\x00")
+    settings = make_settings(**chat_settings(chat_provider, evaluation_prompt=str(path)))
     with pytest.raises(SettingsError, match="EVALUATION_PROMPT"):
-        async with open_models(make_settings(**chat_settings(chat_provider, evaluation_prompt=str(path)))):
+        async with open_models(settings, Metrics()):
             pass
 
 
@@ -446,7 +448,7 @@ async def test_the_default_evaluator_is_asked_of_its_own_service_only(
     make_settings: Callable[..., Settings], chat_provider: ChatProvider
 ) -> None:
     async def name(**settings: object) -> str | None:
-        async with open_models(make_settings(**settings)) as models:
+        async with open_models(make_settings(**settings), Metrics()) as models:
             return models.evaluator.model_name if models.evaluator else None
 
     default = "Qwen/Qwen3-VL-8B-Instruct"
