@@ -168,7 +168,9 @@ async def _check_turns(connection: Connection, ledger: Ledger, rows: list[Any]) 
 async def _check_counts(ledger: Ledger, rows: list[Any], reader: dict[str, Client]) -> None:
     """What the services count in sessions and in all is what is there."""
     for namespace, client in reader.items():
-        held = Counter(_place(row) for row in rows if row["namespace"] == namespace)
+        held = Counter(
+            _place(row) for row in rows if row["namespace"] == namespace and row["kind"] != "summary"
+        )
         told: dict[tuple[str, int, int | None], int] = {}
         params: dict[str, Any] = {"limit": 100}
         while True:

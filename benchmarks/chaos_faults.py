@@ -256,6 +256,8 @@ class Faults:
 
     async def _freeze_postgres(self) -> None:
         live = [service for service in self._services if await service.is_live()]
+        # The postmaster first: it would start others while we look.
+        _signal(server_pids(self._disk.folder)[:1], signal.SIGSTOP)
         pids = server_pids(self._disk.folder)
         _signal(pids, signal.SIGSTOP)
         try:
