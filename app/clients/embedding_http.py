@@ -141,8 +141,6 @@ class RemoteEmbeddingModel:
             raise embedded
         return embedded
 
-    async def _embed(self, texts: list[str], *, retries: int, trusted: bool = False) -> list[Embedded]:
-        """Embed any number of texts.
     async def embed_queries(self, texts: Sequence[str]) -> list[Embedded]:
         """Embed texts as queries, in order; one that is blank or refused has the reason in its place.
 
@@ -160,6 +158,8 @@ class RemoteEmbeddingModel:
     def _as_query(self, text: str) -> str:
         return text if self._instruction is None else instruct_query(text, self._instruction)
 
+    async def _embed(self, texts: list[str], *, retries: int, trusted: bool = False) -> list[Embedded]:
+        """Embed any number of texts.
 
         Args:
             texts: none of them blank.
