@@ -27,7 +27,7 @@ from app.telemetry import Metrics
 from benchmarks.metrics import markdown_table
 
 DATA: Final = Path(__file__).parent / "labelled"
-Split = Literal["dev", "held", "blind"]
+Split = Literal["dev", "held", "blind", "unseen"]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def main() -> None:
 
     _print_table("Value filter", lambda split: measure_filter(read_turns(split)))
     _print_table("Kinds", lambda split: measure_kinds(read_turns(split)))
-    _print_table("Corrections", corrections, splits=("dev", "held", "blind"))
+    _print_table("Corrections", corrections, splits=("dev", "held", "blind", "unseen"))
 
 
 if __name__ == "__main__":

@@ -25,13 +25,14 @@ UNSETTLED: Final = re.compile(
     r"^(?:我|我们)?(?:.{0,2})(?:想|打算|准备|考虑|正在|希望)(?:要|着|去)?(?:换|改|搬|辞|转|跳)|\b(?:want"
     r"|plan|hope|thinking|would like|going) (?:to|of|about) "
     r"|(?:喜欢|爱上?|享受|讨厌)(?:住|在|上班|工作|我的|这)"
+    r"|太.{1,6}了|\btoo (?!$)"
     r"|\b(?:love|like|enjoy|hate) (?:living|working|it|this|my|the|our)\b"
 )
 # What is proposed to others, or done to a thing on the way, is no fact that has changed.
 WORK: Final = re.compile(
     r"(?:应该?|需?要|得|该|建议|最好|可以|能不能|想|打算)(?:再|都)?(?:改|换|调)(?!了)"
     r"|[把将].{1,20}?(?:改|换|变|调|升|降|压|抽)|(?:改|换|调).{1,20}(?:吧$|试试|看看|好看|方便|更[快慢好])"
-    r"|试试|观察|再跑|重新|(?:拉|同步|注意)一下|大家注意|我改了|(?<!现)在?改好了"
+    r"|[改写画做看读]到了?第|试试|观察|再跑|重新|(?:改|换|变|升级|迁移?)[成到为].{1,20}会|(?:拉|同步|注意)一下|大家注意|我改了|(?<!现)在?改好了"
     r"|\bshould\b|\blet(?:'s| us)\b|\bi (?:changed|renamed|moved) the\b|\bin your\b"
 )
 # A figure that goes up and down tells how work goes: 延迟降到 1.6s.
@@ -44,9 +45,36 @@ MEASURED: Final = re.compile(
 TENTATIVE: Final = re.compile(
     r"^先|先(?!生|前)[用设写把给改放用]|试试|看看|建议|应该|上限|太.{1,3}了|\bfor now\b|\bshould\b|\btoo\b"
 )
+# Nothing has changed: 没搬家, was not moved, still.
+UNCHANGED: Final = re.compile(
+    r"没有?(?:再)?(?:改|换|变|搬|调|取消|推迟|提前|延期|跳槽|离职|涨|降|升)|还是(?:最|那|一样|老)|还(?:住|用|留)|依旧|依然|仍然|照旧|\bstill\b|(?:不会|不用|不需要|用不着)(?:再)?(?:改|换|搬|变)"
+    r"|(?:\bnot|n't|\bnever) (?:\w+ )?(?:mov|chang|switch|resched|postpon|relocat|transferr|upgrad|increas)"
+)
+# What somebody is told not to do is no statement.
+ORDER: Final = re.compile(r"^(?:别|不要|千万)|别(?:外传|忘|告诉|乱|碰|动)|^(?:don't|do not|never) ")
+AIM: Final = re.compile(r"目标|\bgoal\b")
+# What is so for today is so again tomorrow.
+FOR_TODAY: Final = re.compile(
+    r"(?<!从)(?:今[天晚早儿]|明[天早晚])(?!起|开始)|这[周次几]|一会儿?|暂时|临时|先不|刚才"
+    r"|\btoday\b|\btonight\b|\bfor now\b"
+    r"|\bthis (?:week|time|morning)\b|\bright now\b|\btemporarily\b"
+)
+# A part of a thing is changed, or a thing moved, and he who has it lives where he lived.
+PART: Final = re.compile(
+    r"换了?(?:个|块|张|套)?(?:新的?)?(?:手机)?(?:壳|屏|膜|电池|系统|铃声|壁纸|头像|轮胎|机油|卡套)|手机[壳屏膜]"
+    r"|[把将].{1,12}?搬|搬了?[些张把个台盆]|\bmoved to tears\b|\bmoved (?:the|my|our|a) "
+)
+# Where somebody is or what he does for an hour takes the place of nothing.
+PASSING: Final = re.compile(
+    r"(?:上班|工作|家里?|公司|路上|外面|外地|开会|吃饭|忙|学校|医院|酒店|单位|这里?|那里?)(?:呢|啊|了)?"
+    r"|(?!living|working|using|studying|driving|learning)[a-z]{2,12}ing\b.{0,40}"
+    r"|(?:at )?(?:work|home|the office)|on (?:my way|the way|holiday|vacation|leave|a break|a call)"
+    r"|in (?:bed|a meeting)|here|back|fine|ok(?:ay)?|busy|done|sick|ready"
+)
 # What is added stands beside what was said.
 ADDITION: Final = re.compile(
-    r"^(?:我|我们)?(?:还|也)(?:喜欢|对|有|想|会|爱|养|要|学|是)|^另外|^还有|\balso\b|\bas well\b|\btoo$"
+    r"^(?:我|我们)?(?:还|也)(?:喜欢|对|有|想|会|爱|养|要|学|是)"
+    r"|也(?:改|换|搬|用|住|转|跳|升)|^另外|^还有|\balso\b|\bas well\b|\btoo$"
     r"|\banother\b"
 )
 
@@ -64,15 +92,24 @@ CHANGE: Final = re.compile(
     r"|不对|错|改|取消)|不算数?了|作废|改成|改为|改到|改在|改叫|改名"
     r"|改期|改签|改用|改[上喝吃坐住开走]|换人|换[成到了]|换号|换车|换工作|搬家|搬[到去进]|跳槽|转到|转专业"
     r"|转行|转岗|迁移到|迁到|升级[到为成]|推迟到|提前到|延期到|延到|已经换|有变|变[成为]"
-    r"|变更|[改变涨降升]了|涨到|降到|(?:时间|地点|地址|信息|计划)更新|^更新一?下?:|更改|调整[到为成]|(?:我"
+    r"|变更|[改变]了|[涨降升]了(?![\d一二两三四五六七八九十百千半几])|涨到|降到|(?:时间|地点|地址|信息|计划)更新|^更新一?下?:|更改|调整[到为成]|(?:我"
     r"|我们).{0,3}现在(?!感觉|觉得|知道|明白|懂).{1,20}了"
     r"|\bmoved\b|\bchanged\b|\bswitched\b|\brescheduled\b|\bpostponed\b|\bno longer\b|\bany ?more\b"
     r"|\binstead\b|\bupgraded\b|\btransferred\b|\bmigrated\b"
     r"|\brenamed\b|\bis now\b|\bare now\b|\bi'm now\b|\bnow (?:called|based)\b|\b(?:i|we) now\b|\bupdate:"
     r"|\bnow(?:,? not\b|[.!]?$)"
     r"|\bextended\b|\bpushed (?:back|to)\b|\bgot (?:moved|bumped|delayed)\b|\bwent (?:up|down)\b"
-    r"|\bincreased\b|\bdecreased\b|\bactually\b.{1,60}\bnow\b|^actually,? (?:my|our|it's|the|i live|i work)\b"
+    r"|\bincreased\b|\bdecreased\b|\bactually\b.{1,60}\bnow\b(?! and )"
+    r"|^actually,? (?:my|our|it's|the|i live|i work)\b"
 )
+
+# A state that ends by being named: 搬家.
+OVER: Final = re.compile(
+    r"搬家|搬[到去进回离走]|跳槽|离职|辞职|换工作|换组|转岗|转行|转专业|换号|换车|换了?,现在|分手|离婚|作废|取消"
+    r"|\bmoved (?:to|out|in|house)\b|\bquit\b|\bbroke up\b|\bdivorced\b|\bno longer\b|\bany ?more\b"
+)
+# What stands behind a change and has none of these tells why, or what else there is.
+HOLDS_NOW: Final = re.compile(r"现在|以后|新|应该|正确|其实|\bnow\b|\bnew\b|\bfrom\b|\bit's\b|\bi'm\b")
 
 _END: Final = r"(?=$|[,。!;.])"
 _VERBS_ZH: Final = (
@@ -106,7 +143,10 @@ PAIRS: Final = (
         r"\b(?:moved|changed|switched|migrated|postponed|transferred|renamed"
         r"|relocated)\b.{0,20} from (?P<retracted>[^,;!?]{1,30}?) to (?P<replacement>[^,;!?]{1,40}?)" + _END
     ),
-    re.compile(r"(?P<replacement>[^,;!?]{1,60}?) instead of (?P<retracted>[^,;!?]{1,40}?)" + _END),
+    re.compile(
+        r"\b(?:is|are|be|it's|we're|i'm|now|make it|use|on|at)\b (?P<replacement>[^,;!?]{1,60}?)"
+        r" instead of (?P<retracted>[^,;!?]{1,40}?)" + _END
+    ),
 )
 # What is no longer so; `verb` says how it was.
 ENDED: Final = (
@@ -153,7 +193,7 @@ REPLACEMENT: Final = (
         r"|renamed)(?: it)? to (?P<replacement>[^,;!?]{1,50}?)" + _END
     ),
     re.compile(
-        r"(?:\bit's|\bit is|\bis|\bare|\bi'm|\blive in|\bwork at"
+        r"(?:\bit's|\bit is|(?<!\bjob )\bis|\bare|\bi'm|\blive in|\bwork at"
         r"|\bmake it)(?: now)? (?P<replacement>[^,;!?]{1,50}?)(?: now)?" + _END
     ),
 )

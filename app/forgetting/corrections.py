@@ -7,26 +7,34 @@ matter of the same person and names another value of the same kind.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from app.dialogues.utterances import fold, is_question, is_task, read_clauses, split_sentences, strip_opening
 from app.forgetting.correction_cues import (
     ADDITION,
+    AIM,
     CHANGE,
     ENDED,
     FOR_OTHERS,
+    FOR_TODAY,
+    HOLDS_NOW,
     MEASURED,
+    ORDER,
+    OVER,
     PAIRS,
+    PART,
+    PASSING,
     REPLACEMENT,
     SLIP,
     TENTATIVE,
     THIRD_PERSON,
+    UNCHANGED,
     UNSETTLED,
     WORK,
 )
-from app.forgetting.topics import Topic, content_terms, names_head, read_topic
+from app.forgetting.topics import VALUED, Topic, content_terms, names_head, names_person, read_topic
 
 # A correction is short; what is longer tells a story, with other people's corrections in it.
 _MOST_CHARS: Final = 200
@@ -39,6 +47,9 @@ _SLIP_REACH: Final = 2
 _FIRST_PERSON: Final = re.compile(r"我|\bmy\b")
 _PAST: Final = re.compile("那是(?:以前|之前|过去|原来)|(?:以前|之前|上次)说")
 _DENIED: Final = re.compile(r"不|没|别|\bnot\b|n't\b|\bno\b|\bnever\b|\bused to\b")
+_NUMBER: Final = re.compile(r"\d")
+_POSSESSIVE: Final = re.compile(r"^(?:(?:我|咱|我们|咱们|这次|今年)的?|(?:my|our|the|this) )")
+_PIECES: Final = re.compile(r"[^,。!;]+[,。!;]*|[,。!;]+")
 _POINTERS: Final = frozenset({"那个", "这个", "那", "这", "它", "那些", "这些", "it", "that", "this"})
 _WITHOUT_VERB: Final = frozenset({"", "是", "叫", "在", "in", "at", "on", "a", "an", "the", "be"})
 
@@ -80,6 +91,8 @@ def read_correction(content: str) -> Correction | None:
     if not _asserts(folded):
         return None
     is_slip = SLIP.search(folded) is not None
+    if not is_slip:
+        topic = replace(topic, matters=read_topic(_without_what_follows(folded)).matters)
     retracted, verb, replacement = _read_parts(folded)
     is_change = CHANGE.search(folded) is not None
     is_report = not is_slip and not topic.matters and _reports_work(folded)
@@ -98,7 +111,7 @@ def read_correction(content: str) -> Correction | None:
         verb=verb,
         replacement=replacement,
         is_slip=is_slip,
-        is_change=is_change or bool(verb),
+        is_change=is_change or not _is_without_verb(verb),
         of_another=of_another,
         topic=topic,
     )
@@ -130,6 +143,20 @@ def find_corrected(
     return max(place for place, score in scores.items() if score >= best - _SAME)
 
 
+def _without_what_follows(folded: str) -> str:
+    """A message up to the last clause that changes something or tells what holds now."""
+    pieces = _PIECES.findall(folded)
+    while len(pieces) > 1 and not _tells_what_holds(pieces[-1]):
+        pieces.pop()
+    return "".join(pieces)
+
+
+def _tells_what_holds(piece: str) -> bool:
+    if CHANGE.search(piece) or SLIP.search(piece) or HOLDS_NOW.search(piece):
+        return True
+    return bool(read_topic(piece).values) or any(p.search(piece) for p in (*PAIRS, *ENDED, *REPLACEMENT))
+
+
 def _asserts(folded: str) -> bool:
     """Whether a message asserts something of its own, in place of something and not beside it."""
     clauses = read_clauses(folded)
@@ -137,6 +164,8 @@ def _asserts(folded: str) -> bool:
         "?" in folded
         or is_task(folded)
         or FOR_OTHERS.search(folded)
+        or UNCHANGED.search(folded)
+        or PART.search(folded)
         or not any(clause.asserted for clause in clauses)
         or any(ADDITION.search(clause.text) or UNSETTLED.search(clause.text) for clause in clauses)
     )
@@ -154,7 +183,12 @@ def _read_parts(folded: str) -> tuple[str | None, str, str | None]:
             if match:
                 return match["retracted"].strip(), "", match["replacement"].strip()
     replacement = next(
-        (match["replacement"].strip() for p in REPLACEMENT if (match := p.search(folded))), None
+        (
+            match["replacement"].strip()
+            for p in REPLACEMENT
+            if (match := p.search(folded)) and not PASSING.fullmatch(match["replacement"].strip())
+        ),
+        None,
     )
     for pattern in ENDED:
         match = pattern.search(folded)
@@ -179,7 +213,7 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
     if not _may_be_meant(correction, folded, theirs):
         return 0.0
     named = _names_its_subject(mine, folded, theirs)
-    if mine.heads and not named:
+    if (mine.heads and not named) or _is_another_matter(correction, theirs):
         return 0.0
     same_matter = named or bool(mine.matters & theirs.matters)
     terms = mine.terms & theirs.terms
@@ -199,6 +233,7 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
         theirs.persons - mine.persons
         or (mine.values and not same_kind)
         or not (same_matter or worded or (bare and same_kind))
+        or not (same_kind or _takes_its_place(correction, folded, theirs))
         or _says_the_same(correction, folded, theirs)
         or _replaces_nothing(correction, folded, theirs)
     ):
@@ -206,15 +241,58 @@ def _evidence(correction: Correction, text: str, *, distance: int) -> float:
     return 2.0 + 0.5 * same_kind + weight
 
 
+def _takes_its_place(correction: Correction, folded: str, theirs: Topic) -> bool:
+    """Whether a message without a value of the same kind says what holds instead, or that a state is over."""
+    shared = correction.topic.matters & theirs.matters
+    numbered = _NUMBER.search(folded) is not None and _NUMBER.search(correction.words) is not None
+    if shared and shared <= VALUED and not correction.is_slip:
+        return numbered
+    if not (shared or correction.is_slip or _is_about_a_head(correction, folded)):
+        return False
+    return (
+        numbered
+        or correction.is_slip
+        or correction.replacement is not None
+        or OVER.search(correction.words) is not None
+        or _PAST.search(correction.words) is not None
+    )
+
+
+def _is_about_a_head(correction: Correction, folded: str) -> bool:
+    """Whether an earlier message begins with a thing that this one is about, or this one is about none.
+
+    What only mentions it further on says something else: 我爱喝咖啡 is not about 咖啡.
+    """
+    heads = correction.topic.heads
+    subject = _POSSESSIVE.sub("", strip_opening(folded))
+    return not heads or any(names_head(head, subject[: len(head) + 2]) for head in heads)
+
+
 def _may_be_meant(correction: Correction, folded: str, theirs: Topic) -> bool:
     """Whether an earlier message states something, of the person whom the correction is about."""
     mine = correction.topic
     is_sure = correction.is_slip or bool(mine.matters & theirs.matters)
-    if not is_sure and TENTATIVE.search(folded):
+    if ORDER.search(folded) or (not is_sure and TENTATIVE.search(folded)):
         return False
     if correction.of_another and not theirs.persons:
         return False
+    if AIM.search(folded) and not AIM.search(correction.words):
+        return False
+    if FOR_TODAY.search(correction.words) and not (
+        correction.is_slip or set(mine.values) & set(theirs.values)
+    ):
+        return False
     return not mine.persons or bool(mine.persons & theirs.persons)
+
+
+def _is_another_matter(correction: Correction, theirs: Topic) -> bool:
+    """Whether both say what they are about, and nothing of it is common: 我妈 is no matter."""
+    mine = correction.topic
+    if correction.retracted or mine.matters & theirs.matters or set(mine.values) & set(theirs.values):
+        return False
+    if mine.matters and theirs.matters:
+        return True
+    return bool(mine.persons) and not mine.terms & theirs.terms
 
 
 def _names_its_subject(mine: Topic, folded: str, theirs: Topic) -> bool:
@@ -228,11 +306,19 @@ def _retracts(correction: Correction, folded: str, theirs: Topic) -> bool:
     """Whether what is taken back stands in an earlier message, said of the same matter."""
     mine, verb = correction.topic, correction.verb
     retracted = correction.retracted or ""
-    if not _contains(folded, retracted) or (len(retracted) == 1 and verb in _WITHOUT_VERB):
+    if (
+        not _contains(folded, retracted)
+        or names_person(retracted)
+        or (len(retracted) == 1 and verb in _WITHOUT_VERB)
+    ):
         return False
     if mine.matters & theirs.matters or (verb and verb[:1] in folded):
         return True
-    return verb.split(" ")[0] in _WITHOUT_VERB and (not mine.matters or bool(mine.persons))
+    return _is_without_verb(verb) and (not mine.matters or bool(mine.persons))
+
+
+def _is_without_verb(verb: str) -> bool:
+    return verb.split(" ", maxsplit=1)[0] in _WITHOUT_VERB
 
 
 def _contains(folded: str, part: str) -> bool:

@@ -52,6 +52,11 @@ _MATTERS: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 
+# Of these a statement names the value.
+VALUED: Final = frozenset(
+    {"phone number", "age", "weight", "height", "birthday", "e-mail", "budget", "size", "deadline"}
+)
+
 _PERSONS: Final = re.compile(
     r"(?:我|咱|我们|我家|咱家)(?:的|家的|养了一?[只条]|有一?[只个条])?(?P<zh>[表堂][哥姐弟妹]|叔|姑|舅|姨|爸"
     r"|妈|父亲|母亲|爹|娘|老公|老婆|丈夫|妻子|爱人|媳妇|女朋友|男朋友|女友|男友|对象|儿子|女儿|闺女|孩子"
@@ -81,7 +86,8 @@ _VALUES: Final[Mapping[str, re.Pattern[str]]] = {
         "ip": r"\b\d{1,3}(?:\.\d{1,3}){3}\b",
         "phone": r"(?<!\d)(?:1\d{10}|\d{3}-\d{3,4}-\d{4}|\d{3}-\d{4})(?!\d)",
         "code": r"(?<![a-z0-9@.-])(?:[a-z]{1,12}-?\d{3,20}|\d{6,10}|\d{12,20})(?![\w@.])",
-        "weekday": r"(?:周|星期|礼拜)([一二三四五六日天末])|\b(mon|tues?|wed|thu|fri|sat|sun)[a-z]{0,6}day\b",
+        "weekday": r"(?:周|星期|礼拜)([一二三四五六日天末])"
+        r"|\b(mon|tues?|wed|thu|fri|sat|sun)[a-z]{0,6}days?\b",
         "date": rf"{_ZH_DIGIT}{{1,3}}月{_ZH_DIGIT}{{1,3}}[号日]?|{_ZH_DIGIT}{{1,2}}月"
         rf"|\b(?:{_MONTHS})[a-z]{{0,6}}\.? \d{{1,2}}\b|(?<!\d)\d{{1,2}}/\d{{1,2}}(?!\d)",
         "clock": rf"(?<!\d)\d{{1,2}}:\d\d|{_ZH_DIGIT}{{1,3}}点|\b\d{{1,2}} ?[ap]m\b",
@@ -102,12 +108,14 @@ _CLAUSES: Final = re.compile(r"[,。!;\n]|:(?!\d)")
 _HANZI: Final = re.compile("[\u4e00-\u9fff]+")
 _WORDS: Final = re.compile("[a-z0-9]+")
 _FUNCTION_SIGNS: Final = frozenset(
-    "的了吗呢吧啊我们你在是有和就都也还又很太不没这那个把被给让从到为以会能可要想别新再其实应该"
+    "的了吗呢吧啊我们你在是有和就都也还又很太不没这那个把被给让从到为以能可要想别新再其实应该"
 )
 _REPORTED_BY: Final = re.compile("^.{0,8}?说用?(?![错好定明])")
-_GENERIC: Final = re.compile("时间|日期|地点|号码|名字|名称|信息|以前|以后|之前|上次|原来|那个|这个|现在")
+_GENERIC: Final = re.compile(
+    "从?今[天后](?:起|开始)|[去今前]年|上个?[月周]|昨天|最近|时间|日期|地点|号码|名字|名称|信息|以前|以后|之前|上次|原来|那个|这个|现在"
+)
 _HEAD_ZH: Final = re.compile(
-    "^(?P<head>[^,]{0,14}?)(?:现在|以后|已经|不|没|是|叫|改|换|搬|推迟|提前|延|更新|变|调整|作废|涨|降|取消"
+    "^(?P<head>[^,]{0,14}?)(?:从|现在|以后|已经|不|没|是|叫|改|换|搬|推迟|提前|延|更新|变|调整|作废|涨|降|取消"
     "|卖|[说打写记搞弄发填报讲输选点算看]错)"
 )
 _HEAD_EN: Final = re.compile(
@@ -136,7 +144,7 @@ class Topic:
     Attributes:
         persons: whose it is, where it is not the speaker's own.
         matters: names of `_MATTERS`.
-        terms: its words that mean something, as the index has them, values left out.
+        terms: its words that mean something, as the index has them, values and persons left out.
         heads: what stands before its verbs and names a thing: 会议室 of 会议室换到502了.
         values: for each kind of value that is named, the values.
     """
@@ -151,17 +159,23 @@ class Topic:
 def read_topic(folded: str) -> Topic:
     """Returns what a folded statement is about."""
     values = {
-        kind: frozenset(match[0].translate(_ZH_NUMBERS).replace(" ", "") for match in matches)
+        kind: frozenset(_plain_value(match) for match in matches)
         for kind, pattern in _VALUES.items()
         if (matches := list(pattern.finditer(folded)))
     }
     return Topic(
         persons=frozenset(_ALIASES.get(name, name) for name in _person_names(folded)),
         matters=frozenset(matter for matter, pattern in _MATTERS.items() if pattern.search(folded)),
-        terms=content_terms(_ANY_VALUE.sub(" ", folded)),
+        terms=content_terms(_PERSONS.sub(" ", _ANY_VALUE.sub(" ", folded))),
         values=values,
         heads=tuple(head for clause in _CLAUSES.split(folded) if (head := _read_head(clause))),
     )
+
+
+def _plain_value(match: re.Match[str]) -> str:
+    """A value as it is compared: 周五 and 星期五 are one."""
+    value: str = match[match.lastindex or 0]
+    return value.translate(_ZH_NUMBERS).replace(" ", "")
 
 
 def names_head(head: str, folded: str) -> bool:
@@ -195,6 +209,11 @@ def _read_head(clause: str) -> str:
 
 def _person_names(folded: str) -> list[str]:
     return [match["zh"] or match["en"] for match in _PERSONS.finditer(folded)]
+
+
+def names_person(folded: str) -> bool:
+    """Tells whether a folded text is the name of a person and no more: 我妹妹, my sister."""
+    return _PERSONS.fullmatch(folded) is not None
 
 
 def content_terms(folded: str) -> frozenset[str]:
