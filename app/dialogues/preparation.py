@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from app.dialogues.indexed_text import indexed_text
 from app.dialogues.kinds import classify
-from app.dialogues.records import NewDialogue, PreparedDialogue, Role
+from app.dialogues.records import NewDialogue, PreparedDialogue, Role, Session
 from app.dialogues.terms import document_terms, signature
 from app.dialogues.tokens import count_tokens
 
@@ -28,11 +28,13 @@ def prepare(new: Sequence[NewDialogue], *, now: datetime) -> list[PreparedDialog
     kinds = [item.kind or classify(item.content, role=item.role) for item in new]
     token_counts = [count_tokens(item.content) for item in new]
     terms = [text_signature(item.content, item.sender_name) for item in new]
+    sessions: dict[tuple[int, int | None], Session] = {}
     times = [now + timedelta(microseconds=place) for place in range(len(new))]
     return [
         PreparedDialogue(
             message_uuid=item.message_uuid or _make_uuid(item, time),
-            session=item.session,
+            is_named=item.message_uuid is not None,
+            session=sessions.setdefault((item.user_id, item.group_id), item.session),
             role=item.role,
             content=item.content,
             sender_name=item.sender_name,

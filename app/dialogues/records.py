@@ -71,9 +71,14 @@ class NewDialogue:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDialogue:
-    """A message with everything that is computed before it is written."""
+    """A message with everything that is computed before it is written.
+
+    Attributes:
+        is_named: the uuid came with it; False: it may be stored under another, which its `message_id` tells.
+    """
 
     message_uuid: str
+    is_named: bool
     session: Session
     role: Role
     content: str

@@ -22,6 +22,7 @@ from app.dialogues.records import (
     NewDialogue,
     Page,
     Position,
+    PreparedDialogue,
     Role,
     Session,
     Stored,
@@ -64,7 +65,13 @@ class DialogueService:
         Raises:
             ConflictError: a uuid belongs to another message; the error names the index.
         """
-        return await self._writing.add(namespace, new, wait=wait, name=lambda index: f"dialogues[{index}]: ")
+        return await self._writing.add(namespace, new, wait=wait, name=_name_place)
+
+    async def add_prepared(
+        self, namespace: str, prepared: Sequence[PreparedDialogue], *, wait: bool = False
+    ) -> list[Stored]:
+        """The same as `add_many`, for messages that have been prepared elsewhere."""
+        return await self._writing.add_prepared(namespace, prepared, wait=wait, name=_name_place)
 
     async def get(self, namespace: str, dialogue_id: int) -> Dialogue:
         """A message by its id.
@@ -196,6 +203,10 @@ class DialogueService:
         """How many messages each namespace has, or this one."""
         async with self._database.read() as session:
             return await overview_store.count_by_namespace(session, namespace)
+
+
+def _name_place(index: int) -> str:
+    return f"dialogues[{index}]: "
 
 
 def _read_content(content: str, changed_from: Dialogue) -> tuple[int, bytes, Kind]:

@@ -51,9 +51,21 @@ class WritingService:
         prepared = await compute_apart(
             partial(prepare, new, now=now), chars=sum(len(item.content) for item in new)
         )
-        stored = await self._write_new(namespace, new, prepared, now=now)
+        return await self.add_prepared(namespace, prepared, wait=wait, name=name)
+
+    async def add_prepared(
+        self,
+        namespace: str,
+        prepared: Sequence[PreparedDialogue],
+        *,
+        wait: bool,
+        name: Callable[[int], str],
+    ) -> list[Stored]:
+        """The same, for messages of which everything has been computed."""
+        now = self._clock()
+        stored = await self._write_new(namespace, prepared, now=now)
         if stored is None:
-            named = await self._take_known_names(namespace, new, prepared, now=now)
+            named = await self._take_known_names(namespace, prepared, now=now)
             stored = await self._write(namespace, named, _first_places(named, name), now=now, name=name)
         if any(item.created for item in stored):
             self._embedding.wake()
@@ -64,12 +76,7 @@ class WritingService:
         return await self._read_again(namespace, stored)
 
     async def _write_new(
-        self,
-        namespace: str,
-        new: Sequence[NewDialogue],
-        prepared: Sequence[PreparedDialogue],
-        *,
-        now: datetime,
+        self, namespace: str, prepared: Sequence[PreparedDialogue], *, now: datetime
     ) -> list[Stored] | None:
         """Store messages none of which is known yet, as nearly all are; None: somebody has to look closer."""
         if not prepared or len({item.message_uuid for item in prepared}) < len(prepared):
@@ -78,39 +85,34 @@ class WritingService:
             self._database,
             namespace,
             prepared,
-            nameless=_nameless(new),
+            nameless=_nameless(prepared),
             now=now,
             live_since=now - LIVE_WITHIN,
         )
         return None if stored is None else [Stored(dialogue, created=True) for dialogue in stored]
 
     async def _take_known_names(
-        self,
-        namespace: str,
-        new: Sequence[NewDialogue],
-        prepared: list[PreparedDialogue],
-        *,
-        now: datetime,
-    ) -> list[PreparedDialogue]:
+        self, namespace: str, prepared: Sequence[PreparedDialogue], *, now: datetime
+    ) -> Sequence[PreparedDialogue]:
         """Give a message without a uuid the one that it was stored with, which its `message_id` tells."""
-        ids = _nameless(new)
+        ids = _nameless(prepared)
         if not ids:
             return prepared
         async with self._database.read() as session:
             known = await store.find_names(session, namespace, ids, now=now)
         return [
             replace(item, message_uuid=known[key])
-            if given.message_uuid is None
-            and given.message_id is not None
-            and (key := (item.session, given.message_id, item.written_hash)) in known
+            if not item.is_named
+            and item.message_id is not None
+            and (key := (item.session, item.message_id, item.written_hash)) in known
             else item
-            for given, item in zip(new, prepared, strict=True)
+            for item in prepared
         ]
 
     async def _write(
         self,
         namespace: str,
-        prepared: list[PreparedDialogue],
+        prepared: Sequence[PreparedDialogue],
         first_places: dict[str, int],
         *,
         now: datetime,
@@ -151,17 +153,15 @@ def has_expired(dialogue: Dialogue, now: datetime) -> bool:
     return dialogue.expires_at is not None and dialogue.expires_at <= now
 
 
-def _nameless(new: Sequence[NewDialogue]) -> list[int]:
+def _nameless(prepared: Sequence[PreparedDialogue]) -> list[int]:
     """The ids of messages that came without a uuid."""
-    return sorted(
-        {item.message_id for item in new if item.message_uuid is None and item.message_id is not None}
-    )
+    return sorted({item.message_id for item in prepared if not item.is_named and item.message_id is not None})
 
 
 async def _insert_or_find(
     session: WriteSession,
     namespace: str,
-    prepared: list[PreparedDialogue],
+    prepared: Sequence[PreparedDialogue],
     first_places: dict[str, int],
     *,
     now: datetime,
@@ -188,7 +188,7 @@ async def _insert_or_find(
 
 
 async def _insert(
-    session: WriteSession, namespace: str, prepared: list[PreparedDialogue], *, now: datetime
+    session: WriteSession, namespace: str, prepared: Sequence[PreparedDialogue], *, now: datetime
 ) -> dict[str, tuple[ExistingDialogue, bool]]:
     """By uuid, those that the namespace did not have yet."""
     hashes = {item.message_uuid: item.written_hash for item in prepared}
@@ -200,7 +200,7 @@ async def _insert(
     }
 
 
-def _first_places(prepared: list[PreparedDialogue], name: Callable[[int], str]) -> dict[str, int]:
+def _first_places(prepared: Sequence[PreparedDialogue], name: Callable[[int], str]) -> dict[str, int]:
     """Where each uuid comes first; the same uuid for another message is a conflict."""
     places: dict[str, int] = {}
     for place, item in enumerate(prepared):
@@ -211,7 +211,7 @@ def _first_places(prepared: list[PreparedDialogue], name: Callable[[int], str]) 
 
 
 def _in_request_order(
-    prepared: list[PreparedDialogue],
+    prepared: Sequence[PreparedDialogue],
     found: dict[str, tuple[ExistingDialogue, bool]],
     first_places: dict[str, int],
     name: Callable[[int], str],

@@ -119,7 +119,7 @@ async def insert_if_all_new(
     """
     values = _values(namespace, prepared, now=now, live_since=live_since) | {"nameless": list(nameless)}
     try:
-        ids = dict(await database.write_rows(_INSERT_IF_ALL_NEW, values))
+        rows = await database.write_rows(_INSERT_IF_ALL_NEW, values)
     except (UniqueViolationError, DeadlockDetectedError):
         return None
     except DBAPIError as error:
@@ -128,7 +128,10 @@ async def insert_if_all_new(
         ):
             raise
         return None
-    return [_as_stored(ids[item.message_uuid], item) for item in prepared] if ids else None
+    if not rows:
+        return None
+    ids: dict[str, int] = {row[0]: row[1] for row in rows}
+    return [_as_stored(ids[item.message_uuid], item) for item in prepared]
 
 
 async def insert_dialogues(
