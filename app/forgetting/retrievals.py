@@ -35,6 +35,7 @@ class RetrievalRecorder:
         self._database = database
         self._clock = clock
         self._noted = _Noted()
+        self._unchecked: set[int] = set()
         self._loop = WorkLoop("retrievals", self._work_once, poll_s=_FLUSH_EVERY_S)
 
     def note(self, dialogue_ids: Sequence[int]) -> None:
@@ -48,17 +49,25 @@ class RetrievalRecorder:
     async def flush(self) -> None:
         """Write what was noted; what cannot be written now is kept for the next time."""
         noted, self._noted = self._noted, _Noted()
+        unchecked, self._unchecked = self._unchecked, set()
         # In the order of ids: two processes that write the same rows do not wait for each other in a ring.
         pending = sorted(noted.items())
         try:
+            if unchecked:
+                # An erasure did not see what was being written at that moment, nor did the writing see it.
+                async with self._database.transaction() as session:
+                    await store.delete_orphans(session, sorted(unchecked))
+                unchecked = set()
             while pending:
                 async with self._database.transaction() as session:
                     await store.record_retrievals(session, pending[:_BATCH])
+                self._unchecked.update(dialogue_id for dialogue_id, _ in pending[:_BATCH])
                 del pending[:_BATCH]
         except UnavailableError as error:
             log.warning("retrievals not recorded yet", reason=str(error), messages=len(pending))
         finally:
             self._noted = dict(pending) | self._noted
+            self._unchecked |= unchecked
 
     async def _work_once(self) -> bool:
         await self.flush()

@@ -164,10 +164,15 @@ async def record_retrievals(session: WriteSession, retrieved: Sequence[tuple[int
     )
 
 
-async def delete_orphans(session: WriteSession) -> int:
-    """Delete retrievals of messages that went while their retrieval was being recorded; how many."""
+async def delete_orphans(session: WriteSession, dialogue_ids: Sequence[int] | None = None) -> int:
+    """Delete retrievals, of these or of all, whose message went while they were being recorded; how many."""
+    among = "true" if dialogue_ids is None else "r.dialogue_id = ANY(CAST(:ids AS bigint[]))"
     rows = await session.execute(
-        text("DELETE FROM retrievals r WHERE NOT EXISTS (SELECT FROM dialogues d WHERE d.id = r.dialogue_id)")
+        text(
+            f"DELETE FROM retrievals r WHERE {among}"
+            " AND NOT EXISTS (SELECT FROM dialogues d WHERE d.id = r.dialogue_id)"
+        ),
+        {} if dialogue_ids is None else {"ids": list(dialogue_ids)},
     )
     return int(rows.rowcount)
 

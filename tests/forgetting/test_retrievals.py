@@ -1,8 +1,11 @@
 """What is recalled lives longer; it is written down beside the search, and not lost on the way."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
+
+import asyncpg
 
 from app.database.embedded import EmbeddedPostgres
 from app.dialogues.records import NewDialogue, Session
@@ -74,6 +77,29 @@ async def test_what_was_erased_leaves_no_retrieval(world: World) -> None:
     # Written in the very moment of the erasure it would stay; the daily sweep finds it.
     await world.connection.execute("INSERT INTO retrievals VALUES ($1, now())", erased)
     await world.services.sweep.sweep_if_due()
+    assert set(await _written(world)) == {kept}
+
+
+async def test_what_is_erased_while_its_retrieval_is_being_written_leaves_none(
+    world: World, postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    erased, kept = await world.plant([Planted("话", user_id=2), Planted("话")])
+    world.services.retrievals.note([erased, kept])
+    writer = await asyncpg.connect(postgres.dsn_for(database_name))
+    async with writer.transaction():
+        # Another process writes the same row: ours waits for it, with the other one written already.
+        await writer.execute("INSERT INTO retrievals VALUES ($1, now())", kept)
+        writing = asyncio.create_task(world.services.retrievals.flush())
+
+        async def waits() -> bool:
+            return bool(await world.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+        await eventually(waits)
+        await world.services.erasure.erase_user("default", 2)
+    await writing
+    await writer.close()
+    assert set(await _written(world)) == {erased, kept}, "the race did not come about"
+    await world.services.retrievals.flush()
     assert set(await _written(world)) == {kept}
 
 
