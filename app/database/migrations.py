@@ -107,7 +107,12 @@ def newest_revision() -> str:
 
 def knows_revision(revision: str) -> bool:
     """Whether this version of the service has a migration of that name, and so can go on from it."""
-    return revision in {script.revision for script in _scripts().walk_revisions()}
+    return revision in revisions()
+
+
+def revisions() -> list[str]:
+    """All that this version of the service can go on from, oldest first."""
+    return [script.revision for script in _scripts().walk_revisions()][::-1]
 
 
 def _scripts() -> ScriptDirectory:
