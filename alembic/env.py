@@ -5,6 +5,7 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection, text
 
+from app.access import rows as access_rows
 from app.database.migrations import MIGRATION_LOCK, MigrationOptions, create_schema_engine
 from app.database.rows import Row
 from app.dialogues import rows as dialogue_rows
@@ -13,7 +14,7 @@ from app.forgetting import rows as forgetting_rows
 from app.tiers import rows as tier_rows
 
 # Loading a room's rows enters its tables into Row.metadata.
-ROOMS = (dialogue_rows, evaluation_rows, forgetting_rows, tier_rows)
+ROOMS = (access_rows, dialogue_rows, evaluation_rows, forgetting_rows, tier_rows)
 
 # Two processes that start together must not migrate together.
 _LOCK = 7_204_119_051

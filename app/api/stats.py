@@ -59,7 +59,7 @@ class StatsReply(Reply):
     unretrieved: int = Field(description="Messages that the next sweep deletes since nobody asks for them.")
 
 
-@router.get("/stats", response_model=StatsReply, responses=problems())
+@router.get("/stats", response_model=StatsReply, responses=problems(422))
 @open_to("bot", "reader", "admin")
 async def get_stats(
     *,

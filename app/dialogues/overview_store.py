@@ -112,24 +112,27 @@ def _of(namespace: str | None) -> str:
     return "true" if namespace is None else "namespace = :namespace"
 
 
-def _counts(namespace: str | None) -> str:
-    return f"""
-    SELECT kind, role, embedding_status, width_bucket(score, ARRAY[0, 21, 41, 71, 91]) AS band,
-        count(*) AS messages, count(*) FILTER (WHERE pinned) AS pinned,
-        count(*) FILTER (WHERE outdated) AS outdated,
-        count(*) FILTER (WHERE expires_at > :now) AS expiring,
-        count(*) FILTER (WHERE expires_at <= :now) AS expired
-    FROM dialogues WHERE {_of(namespace)} GROUP BY kind, role, embedding_status, band
-    """
-
-
 _BANDS = {None: "none", 1: "0-20", 2: "21-40", 3: "41-70", 4: "71-90", 5: "91-100"}
 
 
 async def count_dialogues(session: ReadSession, namespace: str | None, *, now: datetime) -> Counts:
     """Count a namespace's record, or that of all, from several sides."""
     values = {} if namespace is None else {"namespace": namespace}
-    rows = (await session.execute(text(_counts(namespace)), values | {"now": now})).all()
+    rows = (
+        await session.execute(
+            text(
+                f"""
+                SELECT kind, role, embedding_status, width_bucket(score, ARRAY[0, 21, 41, 71, 91]) AS band,
+                    count(*) AS messages, count(*) FILTER (WHERE pinned) AS pinned,
+                    count(*) FILTER (WHERE outdated) AS outdated,
+                    count(*) FILTER (WHERE expires_at > :now) AS expiring,
+                    count(*) FILTER (WHERE expires_at <= :now) AS expired
+                FROM dialogues WHERE {_of(namespace)} GROUP BY kind, role, embedding_status, band
+                """
+            ),
+            values | {"now": now},
+        )
+    ).all()
     other = (
         await session.execute(
             text(

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import BIT
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from app.access import rows as access_rows
 from app.database.embedded import EmbeddedPostgres
 from app.database.migrations import MigrationOptions, alembic_config, migrate, newest_revision
 from app.database.rows import Row
@@ -25,7 +26,7 @@ from tests.conftest import execute
 from tests.live import fetch
 
 # Loading a room's rows enters its tables into Row.metadata.
-ROOMS = (dialogue_rows, tier_rows)
+ROOMS = (access_rows, dialogue_rows, tier_rows)
 _DATABASE = "migrated_here"
 _NEEDED = "user_id, written_hash, token_count, message_uuid, chat_type, role, content, terms"
 
