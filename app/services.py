@@ -28,6 +28,7 @@ from app.forgetting.retrievals import RetrievalRecorder
 from app.forgetting.sweep import SweepService
 from app.health import HealthService
 from app.models import open_models
+from app.recall.calibration_service import CalibrationService
 from app.recall.service import DecayRule, RecallService
 from app.settings import DatabaseSettings, EmbeddingSettings, Settings
 from app.telemetry import Metrics, get_logger
@@ -117,10 +118,13 @@ async def open_services(
         )
         retrievals = RetrievalRecorder(database=database, clock=clock)
         stack.push_async_callback(retrievals.flush)
+        calibrations = CalibrationService(database=database, embedder=embedder, model_id=model_id)
+        stack.push_async_callback(calibrations.aclose)
         recall = RecallService(
             database=database,
             embedder=embedder,
             pipeline=pipeline,
+            calibrations=calibrations,
             model_id=model_id,
             other_models=bool(other_models),
             decay_rule=DecayRule(

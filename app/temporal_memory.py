@@ -394,6 +394,7 @@ def _as_dict(memory: Memory, zone: ZoneInfo) -> dict[str, Any]:
         "relative_time": memory.relative_time,
         "line": memory.line,
         "similarity": memory.similarity,
+        "match": memory.match,
         "decay": memory.decay,
         "relevance": memory.relevance,
         "is_anchor": memory.is_anchor,

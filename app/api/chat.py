@@ -104,6 +104,7 @@ class ChatReply(Reply):
     session_key: str
     memories: list[MemoryReply]
     summaries: list[SummaryReply]
+    no_match: bool = Field(description="Nothing that was recalled is likely to be an answer.")
     degraded: bool
     usage: UsageReply
 
@@ -216,6 +217,7 @@ def _write_recalled(recalled: Recalled | Done, writer: Writer) -> dict[str, Any]
     return {
         "memories": [writer.memory(memory, explain=False) for memory in recalled.memories],
         "summaries": [writer.summary(summary) for summary in recalled.summaries],
+        "no_match": recalled.no_match,
     }
 
 

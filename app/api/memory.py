@@ -73,7 +73,14 @@ class SearchRequest(BaseModel):
     )
     since: Time | None = None
     until: Time | None = None
-    min_similarity: float | None = Field(default=None, ge=0, le=1, strict=True, allow_inf_nan=False)
+    min_similarity: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        strict=True,
+        allow_inf_nan=False,
+        description="The least `match` of an anchor: 0.5 is a question and its answer, whatever the model.",
+    )
     decay: Flag = True
     include_outdated: Flag = False
     scope: Scope = Field(default="member", description="`group`: everyone in the group; needs a `group_id`.")
@@ -120,7 +127,18 @@ class TimeRangeReply(Reply):
     until: datetime
 
 
-class SearchReply(Reply):
+class ConfidenceReply(Reply):
+    """Whether what was recalled is likely to hold an answer."""
+
+    confidence: float = Field(
+        description="0 to 1; the same for every embedding model. Of the first hits, by meaning and by words."
+    )
+    no_match: bool = Field(
+        description="`confidence` is below 0.5: nothing that is remembered is likely to be an answer."
+    )
+
+
+class SearchReply(ConfidenceReply):
     """What was recalled, in order of time."""
 
     session_key: str
@@ -140,7 +158,7 @@ class MessageReply(Reply):
     content: str
 
 
-class PromptReply(Reply):
+class PromptReply(ConfidenceReply):
     """Messages ready to send to a chat model, and what they were made of."""
 
     messages: list[MessageReply]
@@ -216,6 +234,8 @@ async def search_memory(
             "truncated": result.truncated,
             "time_range": _write_range(result.time_range, writer),
             "degraded": result.degraded,
+            "confidence": result.confidence,
+            "no_match": result.no_match,
         }
     )
 
@@ -242,5 +262,7 @@ async def compose_prompt(
             "truncated": bool(prompt.recalled and prompt.recalled.truncated),
             "time_range": _write_range(prompt.recalled.time_range if prompt.recalled else None, writer),
             "degraded": prompt.degraded,
+            "confidence": prompt.recalled.confidence if prompt.recalled else 0.0,
+            "no_match": prompt.no_match,
         }
     )

@@ -78,6 +78,11 @@ class MemoryReply(DialogueReply):
     line: str = Field(examples=["[2024-01-16 10:30:15] (5小时前) user(小明): 我的订单号是ORD123456"])
     is_anchor: bool
     similarity: float | None
+    match: float | None = Field(
+        description="The similarity on a scale that is the same for every embedding model: 0 as unrelated"
+        " texts have it, 0.5 as a question has it with its answer, 1 as a text with itself. `min_similarity`"
+        " is the least of it. Null where it cannot be told."
+    )
     decay: float | None
     relevance: float | None
     explain: ExplainReply | None = Field(
@@ -153,6 +158,7 @@ class Writer:
             "line": memory.line,
             "is_anchor": memory.is_anchor,
             "similarity": memory.similarity,
+            "match": memory.match,
             "decay": memory.decay,
             "relevance": memory.relevance,
         }

@@ -43,6 +43,11 @@ class ComposedPrompt:
     def degraded(self) -> bool:
         return bool(self.recalled and self.recalled.degraded)
 
+    @property
+    def no_match(self) -> bool:
+        """Nothing that was recalled is likely to be an answer, or nothing was."""
+        return self.recalled is None or self.recalled.no_match
+
 
 class PromptService:
     """Window, summaries and long-term memory, side by side, in one prompt."""

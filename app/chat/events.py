@@ -40,10 +40,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """First event: what the model is given of the past."""
+    """First event: what the model is given of the past; `no_match`: none of it is likely to be an answer."""
 
     memories: list[Memory]
     summaries: list[Summary]
+    no_match: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Done:
     reply: str
     memories: list[Memory]
     summaries: list[Summary]
+    no_match: bool
     degraded: bool
     usage: Usage
 

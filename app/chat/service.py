@@ -259,7 +259,7 @@ class ChatService:
     ) -> Done | Failed:
         try:
             prompt = await self._compose(turn, request)
-            events.put_nowait(Recalled(prompt.memories, prompt.summaries))
+            events.put_nowait(Recalled(prompt.memories, prompt.summaries, prompt.no_match))
             completion = await self._ask(model, prompt, events)
             return await self._record(turn, prompt, completion)
         except TemporalMemoryError as error:
@@ -315,11 +315,17 @@ class ChatService:
             replied_at=replied_at,
             memories=tuple(
                 Recollection(
-                    memory.dialogue.id, memory.is_anchor, memory.similarity, memory.decay, memory.relevance
+                    memory.dialogue.id,
+                    memory.is_anchor,
+                    memory.similarity,
+                    memory.decay,
+                    memory.relevance,
+                    memory.match,
                 )
                 for memory in prompt.memories
             ),
             summary_ids=tuple(summary.id for summary in prompt.summaries),
+            no_match=prompt.no_match,
             degraded=prompt.degraded,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -347,6 +353,7 @@ class ChatService:
             completion.text,
             prompt.memories,
             prompt.summaries,
+            answer.no_match,
             answer.degraded,
             usage,
         )
@@ -359,6 +366,7 @@ class ChatService:
                 memory,
                 is_anchor=recalled[memory.dialogue.id].is_anchor,
                 similarity=recalled[memory.dialogue.id].similarity,
+                match=recalled[memory.dialogue.id].match,
                 decay=recalled[memory.dialogue.id].decay,
                 relevance=recalled[memory.dialogue.id].relevance,
             )
@@ -374,9 +382,9 @@ class ChatService:
         reply = turn.reply or ""
         usage = Usage(turn.prompt_tokens or 0, turn.completion_tokens or 0, turn.memory_tokens or 0)
         return [
-            Recalled(memories, summaries),
+            Recalled(memories, summaries, turn.no_match),
             Delta(reply),
-            Done(turn.turn_id, turn.session, reply, memories, summaries, turn.degraded, usage),
+            Done(turn.turn_id, turn.session, reply, memories, summaries, turn.no_match, turn.degraded, usage),
         ]
 
 

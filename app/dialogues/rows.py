@@ -8,7 +8,7 @@ from typing import Any
 
 from pgvector.sqlalchemy import HALFVEC
 from sqlalchemy import BigInteger, Computed, Date, DateTime, Identity, Integer, SmallInteger, Text, text
-from sqlalchemy.dialects.postgresql import BIT
+from sqlalchemy.dialects.postgresql import BIT, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.database.rows import Row
@@ -22,6 +22,8 @@ class EmbeddingModelRow(Row):
     id: Mapped[int] = mapped_column(SmallInteger, Identity(always=True), primary_key=True)
     name: Mapped[str] = mapped_column(Text)
     dimensions: Mapped[int] = mapped_column(Integer)
+    # What its cosines mean: app/recall/calibration.py.
+    calibration: Mapped[Any | None] = mapped_column(JSONB)
 
 
 class DialogueRow(Row):

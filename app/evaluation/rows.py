@@ -37,6 +37,7 @@ class TurnRow(Row):
     memories: Mapped[list[Any]] = mapped_column(JSONB, server_default=text("'[]'"))
     summary_ids: Mapped[list[int]] = mapped_column(ARRAY(BigInteger), server_default=text("'{}'"))
     degraded: Mapped[bool] = mapped_column(server_default=text("false"))
+    no_match: Mapped[bool] = mapped_column(server_default=text("false"))
     prompt_tokens: Mapped[int | None] = mapped_column(Integer)
     completion_tokens: Mapped[int | None] = mapped_column(Integer)
     memory_tokens: Mapped[int | None] = mapped_column(Integer)

@@ -17,7 +17,7 @@ from app.evaluation.turns import Answer, NewTurn, Outcome, Recollection, Turn, T
 _COLUMNS = (
     "turn_id, namespace, user_id, group_id, message_uuid, message_id, written_hash, sender_name,"
     " assistant_name, user_content, reply, status, outcome, score, retention, expires_at, user_dialogue_id,"
-    " assistant_dialogue_id, memories, summary_ids, degraded, prompt_tokens, completion_tokens,"
+    " assistant_dialogue_id, memories, summary_ids, no_match, degraded, prompt_tokens, completion_tokens,"
     " memory_tokens, attempts, kept_early, created_at, replied_at"
 )
 
@@ -113,7 +113,7 @@ async def answer_turn(session: WriteSession, turn: Turn, answer: Answer) -> bool
             """
             UPDATE turns SET reply = :reply, replied_at = :replied_at,
                 memories = CAST(:memories AS jsonb), summary_ids = CAST(:summary_ids AS bigint[]),
-                degraded = :degraded,
+                no_match = :no_match, degraded = :degraded,
                 prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
                 memory_tokens = :memory_tokens, status = 'pending', available_at = now(), attempts = 0
             WHERE turn_id = :turn_id AND status = 'answering' AND attempts = :attempt
@@ -127,6 +127,7 @@ async def answer_turn(session: WriteSession, turn: Turn, answer: Answer) -> bool
             "replied_at": answer.replied_at,
             "memories": json.dumps([astuple(one) for one in answer.memories]),
             "summary_ids": list(answer.summary_ids),
+            "no_match": answer.no_match,
             "degraded": answer.degraded,
             "prompt_tokens": answer.prompt_tokens,
             "completion_tokens": answer.completion_tokens,

@@ -38,6 +38,7 @@ class Recollection:
     similarity: float | None
     decay: float | None
     relevance: float | None
+    match: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Turn:
         assistant_dialogue_id: the stored reply, likewise.
         memories: the messages that were recalled for it.
         summary_ids: the summaries that it was told.
+        no_match: nothing that was recalled was likely to be an answer.
         attempts: how often it was taken up, first to be answered, then, from 0 again, to be judged.
         kept_early: whether its messages went into long-term memory before it was judged.
     """
@@ -75,6 +77,7 @@ class Turn:
     assistant_dialogue_id: int | None
     memories: tuple[Recollection, ...]
     summary_ids: tuple[int, ...]
+    no_match: bool
     degraded: bool
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -103,6 +106,7 @@ class Answer:
     replied_at: datetime
     memories: tuple[Recollection, ...]
     summary_ids: tuple[int, ...]
+    no_match: bool
     degraded: bool
     prompt_tokens: int
     completion_tokens: int

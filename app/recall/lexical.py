@@ -137,6 +137,8 @@ class Bm25:
             b: how much a document's length counts, 0 to 1; low for chat, where the longer message says more.
         """
         frequencies = Counter(term for document in documents for term in document.counts)
+        self.frequencies: Mapping[str, int] = frequencies
+        """In how many of the documents each term occurs."""
         total = max(total_documents or 0, len(documents))
         self._mean_length = sum(one.length for one in documents) / max(1, len(documents))
         self._k1 = k1

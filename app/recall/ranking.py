@@ -117,6 +117,11 @@ class Ranker:
             one.dialogue.id: self._measure(one, score) for one, score in zip(candidates, scores, strict=True)
         }
 
+    @property
+    def frequencies(self) -> Mapping[str, int]:
+        """In how many of the first candidates each of the query's terms occurs."""
+        return self._bm25.frequencies
+
     def best(self, count: int, *, may_be: Callable[[Own], bool]) -> list[Dialogue]:
         """The candidates that are worth most by themselves, of equal ones the newer.
 

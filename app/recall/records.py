@@ -19,7 +19,8 @@ class SearchQuery:
 
     `now` is what relative times, expiry and decay are computed from. `budget_tokens` None: no budget.
     `exclude_ids` and `exclude_said` (time, text): messages that must not come back, since they stand in the
-    hot window; a turn that is being judged has no id there yet.
+    hot window; a turn that is being judged has no id there yet. `min_similarity` is on the scale of
+    `app.recall.calibration`, the same for every model.
     """
 
     session: Session
@@ -90,7 +91,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A recalled message. Scores are None for a neighbour that only stands beside an anchor."""
+    """A recalled message. Scores are None for a neighbour that only stands beside an anchor.
+
+    `match` is the similarity on a scale that is the same for every model; None where there is none.
+    """
 
     dialogue: Dialogue
     absolute_time: str
@@ -98,6 +102,7 @@ class Memory:
     line: str
     is_anchor: bool
     similarity: float | None
+    match: float | None
     decay: float | None
     relevance: float | None
     explanation: Explanation | None = None
@@ -105,11 +110,18 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was recalled, in order of time."""
+    """What was recalled, in order of time.
+
+    Attributes:
+        confidence: how sure it is that an answer is among it, 0 to 1.
+        no_match: nothing of it is likely to be one.
+    """
 
     session: Session
     now: datetime
     memories: list[Memory]
+    confidence: float
+    no_match: bool
     prompt: str
     token_count: int
     truncated: bool

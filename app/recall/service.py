@@ -19,6 +19,9 @@ from app.dialogues.terms import signature
 from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
+from app.recall.calibration import Calibration
+from app.recall.calibration_service import CalibrationService
+from app.recall.confidence import BEST_HITS, NO_MATCH_BELOW, confidence, coverage, rarities
 from app.recall.decay import decay, resists_decay
 from app.recall.lexical import HitFinder, TermHits, is_telling, query_terms
 from app.recall.lines import memory_block
@@ -55,11 +58,33 @@ class DecayRule:
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """A search on its way: what was asked, and what it was turned into.
+
+    Attributes:
+        calibration: of the model of the query's vector; None: there is no vector, or no calibration yet.
+    """
+
+    query: SearchQuery
+    terms: dict[str, float]
+    probe: Probe
+    time_range: TimeRange | None
+    calibration: Calibration | None
+
+    def match(self, one: Candidate) -> float | None:
+        """How well the message fits the query; None where that cannot be told."""
+        if self.calibration is None or one.similarity is None:
+            return None
+        return self.calibration.match(self.query.query, one.dialogue.content, one.similarity)
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
-    """What may be an anchor, best first, and the messages around each that may."""
+    """What may be an anchor, best first, the messages around each that may, and how sure it is an answer."""
 
     ranked: list[Ranked]
     windows: dict[int, list[Dialogue]]
+    confidence: float
 
 
 class RecallService:
@@ -71,6 +96,7 @@ class RecallService:
         database: Database,
         embedder: CachedEmbedder,
         pipeline: EmbeddingPipeline,
+        calibrations: CalibrationService,
         model_id: int,
         other_models: bool,
         decay_rule: DecayRule,
@@ -84,6 +110,7 @@ class RecallService:
             database: where the messages are.
             embedder: makes the query's vector.
             pipeline: makes vectors that are still missing.
+            calibrations: tells what the model's cosines mean.
             model_id: the embedder's number in `embedding_models`.
             other_models: whether there are vectors of other models.
             decay_rule: how relevance falls with age.
@@ -94,6 +121,7 @@ class RecallService:
         self._database = database
         self._embedder = embedder
         self._pipeline = pipeline
+        self._calibrations = calibrations
         self._model_id = model_id
         self._other_models = other_models
         self._decay_rule = decay_rule
@@ -108,26 +136,21 @@ class RecallService:
         """
         started = monotonic_s()
         vector, degraded = await self._embed(query)
-        if degraded:
-            query = _by_words(query)
-        terms = query_terms(query.query) if query.mode != "vector" else {}
-        probe = _probe(vector, self._model_id, terms)
-        time_range = read_time_range(query.query, now=query.now.astimezone(query.zone), zone=query.zone)
+        asked = await self._prepare(_by_words(query) if degraded else query, vector)
         try:
-            found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
+            found = await self._find(namespace, asked)
         except (DataError, DBAPIError) as error:
             cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else error
-            if probe.vector is None or not isinstance(cause, DataError):
+            if vector is None or not isinstance(cause, DataError):
                 raise
             # The column holds vectors of another width: somebody has switched the model under us.
             log.warning(
                 "vectors have another width: restart with their model, or run temporal-memory reembed"
             )
-            query, degraded = _by_words(query), True
-            terms = query_terms(query.query)
-            probe = _probe(None, self._model_id, terms)
-            found = await self._find(namespace, query, probe, terms=terms, time_range=time_range)
-        result = self._answer(query, found, time_range=time_range, degraded=degraded)
+            degraded = True
+            asked = await self._prepare(_by_words(query), None)
+            found = await self._find(namespace, asked)
+        result = self._answer(asked, found, degraded=degraded)
         self._note_retrieved([memory.dialogue.id for memory in result.memories])
         self._metrics.search_duration.observe(monotonic_s() - started)
         return result
@@ -157,7 +180,8 @@ class RecallService:
         memories = []
         for dialogue in found:
             chosen = Chosen(dialogue, None, is_anchor=False)
-            memories.append(write_memory(chosen, frame, line=write_line(dialogue, frame), explain=False))
+            line = write_line(dialogue, frame)
+            memories.append(write_memory(chosen, frame, line=line, match=None, explain=False))
         return memories
 
     async def _embed(self, query: SearchQuery) -> tuple[Vector | None, bool]:
@@ -172,26 +196,30 @@ class RecallService:
             self._metrics.searches_degraded.inc()
             return None, True
 
-    async def _find(
-        self,
-        namespace: str,
-        query: SearchQuery,
-        probe: Probe,
-        *,
-        terms: dict[str, float],
-        time_range: TimeRange | None,
-    ) -> _Found:
-        preferred = (time_range.since, time_range.until) if time_range else None
+    async def _prepare(self, query: SearchQuery, vector: Vector | None) -> _Asked:
+        terms = query_terms(query.query) if query.mode != "vector" else {}
+        return _Asked(
+            query,
+            terms,
+            _probe(vector, self._model_id, terms),
+            read_time_range(query.query, now=query.now.astimezone(query.zone), zone=query.zone),
+            None if vector is None else await self._calibrations.current(),
+        )
+
+    async def _find(self, namespace: str, asked: _Asked) -> _Found:
+        query, probe = asked.query, asked.probe
+        preferred = (asked.time_range.since, asked.time_range.until) if asked.time_range else None
         found = await self._candidates(namespace, query, probe, preferred=preferred)
+        hits_of = _hits_of(asked.terms)
         ranker = Ranker(
             found,
-            terms=terms,
+            terms=asked.terms,
             mode=query.mode,
             preferred=preferred,
-            hits_of=_hits_of(terms),
+            hits_of=hits_of,
             decay_of=partial(self._decay, query),
         )
-        may_be = partial(_may_be_anchor, query)
+        may_be = partial(_may_be_anchor, asked)
         # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
         hits = ranker.best(max(_LOOK_AROUND, query.top_n), may_be=may_be)
         radius = query.window_size + 1
@@ -210,9 +238,15 @@ class RecallService:
                     visible_at=self._visible_at(query.now),
                 )
         around = [one for hood in hoods for one in hood.around]
+        ranked = ranker.rank(around, beside=adjacent(hoods), may_be=may_be)
+        worth = rarities(asked.terms, ranker.frequencies, documents=len(found))
         return _Found(
-            ranker.rank(around, beside=adjacent(hoods), may_be=may_be),
+            ranked,
             windows(hoods, window_size=query.window_size, without=query.excludes),
+            confidence(
+                (asked.match(one.own.candidate), coverage(hits_of(one.dialogue).counts, worth))
+                for one in ranked[:BEST_HITS]
+            ),
         )
 
     def _is_whole_conversation(self, found: Sequence[Candidate], query: SearchQuery, probe: Probe) -> bool:
@@ -267,14 +301,8 @@ class RecallService:
             return 1.0
         return decay(age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor)
 
-    def _answer(
-        self,
-        query: SearchQuery,
-        found: _Found,
-        *,
-        time_range: TimeRange | None,
-        degraded: bool,
-    ) -> SearchResult:
+    def _answer(self, asked: _Asked, found: _Found, *, degraded: bool) -> SearchResult:
+        query = asked.query
         frame = Frame(query.now, query.zone, query.language)
         lines = LineBook(frame)
         selection = select(
@@ -287,7 +315,13 @@ class RecallService:
             cut_to=partial(cut_to_budget, frame=frame),
         )
         memories = [
-            write_memory(one, frame, line=lines.line(one.dialogue), explain=query.explain)
+            write_memory(
+                one,
+                frame,
+                line=lines.line(one.dialogue),
+                match=asked.match(one.ranked.own.candidate) if one.ranked else None,
+                explain=query.explain,
+            )
             for one in selection.chosen
         ]
         texts = [memory.line for memory in memories]
@@ -298,8 +332,10 @@ class RecallService:
             prompt=memory_block(texts, now=query.now, zone=query.zone, language=query.language),
             token_count=count_tokens("\n".join(texts)),
             truncated=selection.truncated,
-            time_range=time_range,
+            time_range=asked.time_range,
             degraded=degraded,
+            confidence=found.confidence,
+            no_match=found.confidence < NO_MATCH_BELOW,
         )
 
 
@@ -323,18 +359,19 @@ def _probe(vector: Vector | None, model_id: int, terms: dict[str, float]) -> Pro
     )
 
 
-def _may_be_anchor(query: SearchQuery, one: Own) -> bool:
-    candidate = one.candidate
+def _may_be_anchor(asked: _Asked, one: Own) -> bool:
+    query, candidate = asked.query, one.candidate
     if not candidate.eligible or query.excludes(candidate.dialogue):
         return False
     if query.mode == "keyword":
         return one.bm25 > 0
-    if query.mode == "vector":
-        return one.similarity is not None and one.similarity >= (query.min_similarity or 0.0)
+    if candidate.similarity is None:
+        # What has no vector yet cannot be measured; its words speak for it.
+        return query.mode == "hybrid" and (query.min_similarity is None or one.bm25 > 0)
     if query.min_similarity is None:
         return True
-    # What has no vector yet cannot be measured; its words speak for it.
-    return one.bm25 > 0 if candidate.similarity is None else candidate.similarity >= query.min_similarity
+    match = asked.match(candidate)
+    return (candidate.similarity if match is None else match) >= query.min_similarity
 
 
 def _hits_of(terms: dict[str, float]) -> Callable[[Dialogue], TermHits]:

@@ -76,7 +76,7 @@ def cut_to_budget(dialogue: Dialogue, budget_tokens: int, *, frame: Frame) -> Di
     return None
 
 
-def write_memory(chosen: Chosen, frame: Frame, *, line: str, explain: bool) -> Memory:
+def write_memory(chosen: Chosen, frame: Frame, *, line: str, match: float | None, explain: bool) -> Memory:
     """What is given back of a chosen message."""
     dialogue, ranked = chosen.dialogue, chosen.ranked
     return Memory(
@@ -86,6 +86,7 @@ def write_memory(chosen: Chosen, frame: Frame, *, line: str, explain: bool) -> M
         line=line,
         is_anchor=chosen.is_anchor,
         similarity=ranked.similarity if ranked else None,
+        match=match,
         decay=ranked.own.decay if ranked else None,
         relevance=ranked.relevance if ranked else None,
         explanation=ranked.explain() if ranked and explain else None,

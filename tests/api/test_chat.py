@@ -10,7 +10,16 @@ from tests.doubles.chat_fixtures import ChatProvider
 from tests.live import add, eventually, listed
 from tests.talk import asked, chat_settings, judged, listen, prompts, read_events, say, spoken, turn_of
 
-_DONE_FIELDS = {"reply", "turn_id", "session_key", "memories", "summaries", "degraded", "usage"}
+_DONE_FIELDS = {
+    "reply",
+    "turn_id",
+    "session_key",
+    "memories",
+    "summaries",
+    "no_match",
+    "degraded",
+    "usage",
+}
 
 
 async def say_when_well(live: LiveService, text: str, **more: Any) -> dict[str, Any]:
@@ -63,7 +72,7 @@ async def test_a_stream_tells_memories_then_the_text_then_the_whole(
         done = events[-1][1]
         assert done.keys() == _DONE_FIELDS
         assert "".join(data["text"] for name, data in events if name == "delta") == done["reply"]
-        assert events[0][1] == {"memories": done["memories"], "summaries": []}
+        assert events[0][1] == {"memories": done["memories"], "summaries": [], "no_match": False}
         assert "团子" in done["reply"]
         assert await spoken(live) == [("user", "我的猫叫什么？"), ("assistant", done["reply"])]
 
@@ -110,6 +119,7 @@ async def test_the_same_uuid_is_the_same_turn(serve: LiveFactory, chat_provider:
         first = await say(live, "我的猫叫什么？", message_uuid="u-1")
         again = await say(live, "我的猫叫什么？", message_uuid="u-1")
         assert again == first
+        assert first["no_match"] is False
         events = await listen(live, "我的猫叫什么？", message_uuid="u-1")
         assert [name for name, _ in events] == ["memories", "delta", "done"]
         assert events[-1][1] == first
@@ -276,3 +286,13 @@ async def test_a_turn_is_pending_then_scored(serve: LiveFactory, chat_provider: 
         turn = await judged(live, done["turn_id"])
         assert (turn["status"], turn["score"], turn["retention"]) == ("scored", 65, "one_week")
         assert [one["id"] for one in await listed(live)] == turn["dialogue_ids"]
+
+
+async def test_what_nothing_remembered_answers_is_told_each_time(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    async with serve(**chat_settings(chat_provider)) as live:
+        await add(live, "我的猫叫团子", created_at="2026-01-16T10:30:15", wait=True)
+        for _ in range(2):
+            turn = await say(live, "How many goats does Igor's uncle keep?", message_uuid="u-2")
+            assert turn["no_match"] is True

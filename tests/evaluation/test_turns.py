@@ -32,6 +32,7 @@ def turn(user: str, reply: str = "好") -> Turn:
         assistant_dialogue_id=None,
         memories=(),
         summary_ids=(),
+        no_match=False,
         degraded=False,
         prompt_tokens=1,
         completion_tokens=1,

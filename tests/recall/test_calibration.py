@@ -65,6 +65,7 @@ def test_what_was_written_is_read_and_what_was_not_is_refused() -> None:
     known = next(iter(KNOWN.values()))
     assert read_calibration(known.written()) == known
     written = known.written()
+    wrong: object
     for wrong in (
         None,
         [],

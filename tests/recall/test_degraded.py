@@ -1,36 +1,16 @@
 """A provider that is slow, refuses or is not there: search answers by words, and gets over it."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.database.embedded import EmbeddedPostgres
-from app.database.migrations import MigrationOptions, migrate
-from tests.conftest import LiveService, execute
+from tests.conftest import LiveService
 from tests.doubles.fixtures import EmbeddingProvider
 
-_WIDTH = 64
 # What the contract calls "does not fail" and a person calls quick, with much room for a busy machine.
 _PATIENCE_S = 15.0
-
-
-@pytest.fixture
-async def provided(postgres: EmbeddedPostgres, embedding_provider: EmbeddingProvider) -> Any:
-    """Settings of a service on the provider double, in a database of its width."""
-    name = f"degraded_{time.monotonic_ns()}"
-    await execute(postgres, f"CREATE DATABASE {name}")
-    url = postgres.url_for(name)
-    await migrate(MigrationOptions(url, dimensions=_WIDTH, zone="Asia/Shanghai"))
-    yield {
-        "database_url": url,
-        "embedding_base_url": embedding_provider.base_url,
-        "embedding_api_key": embedding_provider.key,
-        "embedding_dimensions": _WIDTH,
-    }
-    await execute(postgres, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def say(live: LiveService, content: str, **fields: object) -> dict[str, Any]:
