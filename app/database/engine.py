@@ -21,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
+from app.database.quiet_errors import hush, hush_statement
 from app.errors import DatabaseUnavailableError, OverloadedError
 from app.telemetry import Metrics
 
@@ -219,7 +220,11 @@ async def _fetch(
 ) -> Sequence[Sequence[Any]]:
     positional, names = _number_parameters(statement)
     driver: Any = (await connection.get_raw_connection()).driver_connection
-    rows: list[Sequence[Any]] = await driver.fetch(positional, *[values[name] for name in names])
+    try:
+        rows: list[Sequence[Any]] = await driver.fetch(positional, *[values[name] for name in names])
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        hush(error)
+        raise
     return rows
 
 
@@ -267,11 +272,13 @@ def _create_engine(
         # A ping would cost a round trip a request. `refuse_closed` sees without one what the server has
         # closed; what died in silence fails one request, whose error invalidates the whole pool.
         pool_pre_ping=False,
-        # An error's text goes to the log; what people said does not.
+        # An error's text goes to the log; what people said does not, see also hush_statement.
         hide_parameters=True,
         connect_args=connect_args,
         **({"isolation_level": isolation_level} if isolation_level else {}),
     )
+
+    event.listen(engine.sync_engine, "handle_error", hush_statement)
 
     @event.listens_for(engine.sync_engine, "connect")
     def register_codecs(dbapi_connection: Any, _record: object) -> None:
