@@ -128,6 +128,8 @@ async def _run(
                 name: Client(urls, key=key, sessions=[], ledger=ledger, seed=0) for name, key in _KEYS.items()
             }
             await audit(connection, ledger, readers, urls)
+            for reader in readers.values():
+                await reader.aclose()
         finally:
             await connection.close()
     finally:

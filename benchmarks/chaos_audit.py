@@ -56,14 +56,7 @@ async def audit(connection: Connection, ledger: Ledger, reader: dict[str, Client
         urls: of the services.
     """
     for session in ledger.sessions:
-        client = reader[session.namespace]
-        for message in session.messages.values():
-            if message.name:
-                await client.repeat(session, message)
-        for turn in session.turns.values():
-            if turn.turn_id is not None:
-                await client.ask_again(session, turn)
-        check_listed(ledger, session, await client.list_all(session))
+        check_listed(ledger, session, await reader[session.namespace].list_all(session))
     rows = await connection.fetch(
         "SELECT id, namespace, user_id, group_id, role, kind, content, sender_name, message_uuid, score,"
         " corrects, expires_at, embedding_status, embedding::real[] AS vector FROM dialogues ORDER BY id"
@@ -81,6 +74,14 @@ async def audit(connection: Connection, ledger: Ledger, reader: dict[str, Client
     orphans = len(await connection.fetch(_ORPHANS.format("retrievals")))
     ledger.tally["retrievals of deleted messages, left to the daily sweep"] = orphans
     await _check_health(ledger, rows, urls)
+    # At last, since what is not there would be stored by it.
+    for session in ledger.sessions:
+        for message in session.messages.values():
+            if message.name:
+                await reader[session.namespace].repeat(session, message)
+        for turn in session.turns.values():
+            if turn.turn_id is not None:
+                await reader[session.namespace].ask_again(session, turn)
 
 
 def _place(row: Any) -> tuple[str, int, int | None]:
@@ -114,7 +115,10 @@ def _check_dialogues(ledger: Ledger, rows: list[Any]) -> None:
 
 
 def _check_vectors(ledger: Ledger, rows: list[Any]) -> None:
-    """Each message has the vector of its text, or has failed for the reason that we know."""
+    """Each message has the vector of its text, or has failed for the reason that we know.
+
+    What a provider refuses is tried once more, cut to half: a vector of the half without poison is in order.
+    """
     for row in rows:
         is_poison = POISON in row["content"]
         if row["embedding_status"] == "failed":
@@ -124,7 +128,7 @@ def _check_vectors(ledger: Ledger, rows: list[Any]) -> None:
                 ledger.accuse(
                     "vectors given up for a fault of the provider's", f"{row['id']}: {row['content']}"
                 )
-        elif row["embedding_status"] == "ready":
+        elif row["embedding_status"] == "ready" and not is_poison:
             wanted = embed(indexed_text(row["content"], row["sender_name"]), len(row["vector"]))
             alike = sum(one * other for one, other in zip(wanted, row["vector"], strict=True))
             if alike < _ALIKE:

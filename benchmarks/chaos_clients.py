@@ -77,12 +77,16 @@ class Client:
     async def run(self, stopping: asyncio.Event, *, pause_s: float) -> None:
         """Act until it is time to stop; what is under way then is finished."""
         acts, weights = list(self._acts), list(self._acts.values())
-        async with self._http:
-            while not stopping.is_set():
-                act = self._random.choices(acts, weights)[0]
-                await act(self._random.choice(self._sessions))
-                self._ledger.tally[act.__name__.strip("_")] += 1
-                await asyncio.sleep(pause_s * self._random.uniform(0.3, 1.7))
+        while not stopping.is_set():
+            act = self._random.choices(acts, weights)[0]
+            await act(self._random.choice(self._sessions))
+            self._ledger.tally[act.__name__.strip("_")] += 1
+            await asyncio.sleep(pause_s * self._random.uniform(0.3, 1.7))
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        await self._http.aclose()
 
     async def send(
         self, method: str, path: str, body: Any = None, *, once: frozenset[int] = frozenset(), **params: Any
