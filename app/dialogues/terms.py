@@ -8,14 +8,17 @@ their parts.
 """
 
 import re
+import sys
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import add
 from typing import Final, NamedTuple
 
+import numpy as np
 from snowballstemmer import stemmer
 
 from app.dialogues.text import normalize_text
@@ -32,9 +35,15 @@ _UNSPACED: Final = (
 _MARKS: Final = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff"
 # A wall of letters is cut in pieces, so that no term and no entry of a cache grows with the text.
 _WORD: Final = rf"[^\W_{_UNSPACED}](?:[^\W_{_UNSPACED}]|[{_MARKS}]){{0,63}}"
-_TEXT_PIECES: Final = re.compile(rf"([{_UNSPACED}]+)|({_WORD}(?:[._@+\-&'’]{_WORD}){{0,8}}(?:\+\+|#)?)")
+_WORDS: Final = rf"{_WORD}(?:[._@+\-&'’]{_WORD}){{0,8}}(?:\+\+|#)?"
+_TEXT_PIECES: Final = re.compile(rf"([{_UNSPACED}]+)|({_WORDS})")
+# No text holds it, and no term.
+_END: Final = "\0"
+_TEXT_WORDS_AND_ENDS: Final = re.compile(rf"{_END}|{_WORDS}")
 # The same for ASCII, where it is matched several times as fast.
-_ASCII_PIECES: Final = re.compile(r"[a-z0-9]{1,64}(?:[._@+\-&'][a-z0-9]{1,64}){0,8}(?:\+\+|#)?")
+_ASCII_WORDS: Final = r"[a-z0-9]{1,64}(?:[._@+\-&'][a-z0-9]{1,64}){0,8}(?:\+\+|#)?"
+_ASCII_PIECES: Final = re.compile(_ASCII_WORDS)
+_ASCII_PIECES_AND_ENDS: Final = re.compile(rf"{_END}|{_ASCII_WORDS}")
 # All but what NFKC leaves alone or turns from one sign between words into another: most Chinese texts hold
 # nothing else, and normalisation takes longer than all the rest.
 _UNFOLDED: Final = re.compile(
@@ -52,6 +61,27 @@ _STEMMING: Final = threading.Lock()
 _TERMS_CACHED: Final = 1 << 15
 _PLACES_CACHED: Final = 1 << 16
 _ONE: Final = ord("1")
+
+# What a sign is, by its code point.
+_IS_OF_RUN: Final = 1
+_IS_BETWEEN: Final = 2
+_IS_FOLDED: Final = 4
+
+
+def _make_signs() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    signs = np.zeros(sys.maxunicode + 1, np.uint8)
+    for first, last in re.findall("(.)-(.)", _UNSPACED):
+        signs[ord(first) : ord(last) + 1] |= _IS_OF_RUN | _IS_BETWEEN
+    for sign in " ，。！？：；、（）“”…—":
+        signs[ord(sign)] |= _IS_BETWEEN
+    basic = "".join(map(chr, range(0x10000)))
+    for sign in _UNFOLDED.sub("", basic):
+        if sign.casefold() == sign:
+            signs[ord(sign)] |= _IS_FOLDED
+    return signs
+
+
+_SIGNS: Final = _make_signs()
 
 
 def document_terms(text: str) -> list[str]:
@@ -71,36 +101,75 @@ def document_terms(text: str) -> list[str]:
     return terms
 
 
-class Outline(NamedTuple):
-    """A text as its terms are looked up in it, without the many terms of its unspaced runs being made.
+class Outlines(NamedTuple):
+    """Texts as terms are looked up in them, without the many terms of their unspaced runs being made.
 
     Attributes:
-        folded: the text as its runs stand in it: a term of a run occurs wherever it stands in here.
-        word_terms: the terms of its words, repeats included.
-        length: how many terms it has in all, those of runs included.
+        signs: code points of all texts that are not ASCII, folded; each text ends with a 0. Two signs of a
+            run stand side by side here wherever they do in a text.
+        text_of: the number of the text that each sign is of.
+        word_terms: of each text the terms of its words, repeats included.
+        lengths: how many terms each text has in all, those of runs included.
     """
 
-    folded: str
-    word_terms: list[str]
-    length: int
+    signs: np.ndarray[tuple[int], np.dtype[np.uint32]]
+    text_of: np.ndarray[tuple[int], np.dtype[np.intp]]
+    word_terms: list[list[str]]
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def outline(text: str) -> Outline:
-    """The same terms as `document_terms` gives, for looking up a few of them."""
-    terms: list[str] = []
-    if text.isascii():
-        folded = text.lower()
-        for word in _ASCII_PIECES.findall(folded):
-            terms += word_terms(word)
-        return Outline(folded, terms, len(terms))
-    folded = _fold(text)
-    length = 0
-    for run, word in _TEXT_PIECES.findall(folded):
-        if run:
-            length += 2 * len(run) - 1
+def outline(texts: Sequence[str]) -> Outlines:
+    """The same terms as `document_terms` gives, for looking up a few of them in many texts at once."""
+    terms: list[list[str]] = [[]] * len(texts)
+    numbers, others = [], []
+    for number, text in enumerate(texts):
+        if text.isascii():
+            of_words = map(word_terms, _ASCII_PIECES.findall(text.lower()))
+            terms[number] = list(chain.from_iterable(of_words))
         else:
-            terms += word_terms(word)
-    return Outline(folded, terms, length + len(terms))
+            numbers.append(number)
+            others.append(text.replace(_END, " "))
+    signs = _join(others)
+    kinds = _SIGNS[signs]
+    unfolded = kinds & _IS_FOLDED == 0
+    if unfolded.any():
+        # Most texts stand as they are folded; of the others each is folded by itself.
+        for place in set((np.cumsum(signs == 0)[unfolded]).tolist()):
+            others[place] = _fold(others[place])
+        signs = _join(others)
+        kinds = _SIGNS[signs]
+    text_of = np.repeat(np.array(numbers, np.intp), np.diff(np.flatnonzero(signs == 0), prepend=-1))
+    between = kinds & _IS_BETWEEN != 0
+    # Where no word can be, only one blank is left.
+    rest = np.where(between, ord(" "), signs)[~_repeats(between)]
+    words: str = rest.tobytes().decode("utf-32-le", "surrogatepass")
+    find_pieces = (_ASCII_PIECES_AND_ENDS if words.isascii() else _TEXT_WORDS_AND_ENDS).findall
+    left = iter(numbers)
+    of_text: list[str] = []
+    for piece in find_pieces(words):
+        if piece == _END:
+            terms[next(left)] = of_text
+            of_text = []
+        else:
+            of_text += word_terms(piece)
+    of_run = kinds & _IS_OF_RUN != 0
+    # A run of n signs has n of them and n - 1 pairs.
+    of_runs = np.bincount(text_of[of_run], minlength=len(texts))
+    of_runs += np.bincount(text_of[_repeats(of_run)], minlength=len(texts))
+    return Outlines(signs, text_of, terms, of_runs + np.array(list(map(len, terms)), np.int64))
+
+
+def _join(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    joined = _END.join([*texts, ""])
+    return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _repeats(marked: np.ndarray[tuple[int], np.dtype[np.bool]]) -> np.ndarray[tuple[int], np.dtype[np.bool]]:
+    """Which are marked, as is the one before."""
+    repeats = marked.copy()
+    repeats[:1] = False
+    repeats[1:] &= marked[:-1]
+    return repeats
 
 
 def is_of_run(term: str) -> bool:

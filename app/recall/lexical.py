@@ -1,16 +1,18 @@
 """The lexical side of search: what a query looks for, and BM25. Pure."""
 
-import math
-import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import add
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from app.dialogues.terms import is_of_run, outline, split_pieces, word_terms
 from app.recall.stop_words import STOP_PAIRS, STOP_SIGNS, STOP_WORDS
 
 QUERY_TERMS_LIMIT: Final = 48
+Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _LONE_SIGN_WEIGHT: Final = 0.15
 _HALF_STOP_WEIGHT: Final = 0.5
@@ -71,43 +73,60 @@ def _word_weights(word: str) -> dict[str, float]:
 
 
 class TermHits(NamedTuple):
-    """Which of a query's terms a document has.
+    """Which of a query's terms documents have.
 
     Attributes:
-        length: how many terms the document has in all.
-        counts: how often it has each of the query's.
+        lengths: how many terms each document has in all, shape (documents,).
+        counts: how often it has each of the query's, shape (documents, terms).
     """
 
-    length: int
-    counts: dict[str, int]
+    lengths: Numbers
+    counts: np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class HitFinder:
     """Finds a query's terms in documents, without making the documents' own."""
 
     def __init__(self, terms: Iterable[str]) -> None:
-        """Take the query's terms apart by how they are looked up."""
-        terms = list(terms)
-        self._of_words = frozenset(term for term in terms if not is_of_run(term))
-        # Of 哈哈 there are two in 哈哈哈, of which str.count sees one.
-        self._doubled = {
-            term: re.compile(f"(?={term})") for term in terms if is_of_run(term) and term[0] == term[1:]
-        }
-        self._of_runs = [term for term in terms if is_of_run(term)]
+        """Take the query's terms apart by how they are looked up; their order is that of the counts."""
+        self._places = {term: place for place, term in enumerate(terms)}
+        of_runs = [term for term in self._places if is_of_run(term)]
+        self._of_words = self._places.keys() - of_runs
+        self._pairs = {_pair(*map(ord, term)): self._places[term] for term in of_runs if len(term) == _PAIR}
+        # By code point: 0 for a sign that is not asked for, 1 for a part of a pair, from 2 on a term's place.
+        self._signs = np.zeros(sys.maxunicode + 1, np.uint8)
+        self._signs[[ord(sign) for term in of_runs for sign in term]] = 1
+        for term in of_runs:
+            if len(term) < _PAIR:
+                self._signs[ord(term)] = self._places[term] + 2
 
-    def find(self, text: str) -> TermHits:
-        """The hits in a document, the same as counting them among all its terms."""
-        folded, word_terms, length = outline(text)
-        found = [term for term in self._of_runs if term in folded]
-        counts = {
-            term: len(self._doubled[term].findall(folded)) if term in self._doubled else folded.count(term)
-            for term in found
-        }
-        if not self._of_words.isdisjoint(word_terms):
-            for term in word_terms:
-                if term in self._of_words:
-                    counts[term] = counts.get(term, 0) + 1
-        return TermHits(length, counts)
+    def find(self, texts: Sequence[str]) -> TermHits:
+        """The hits in documents, the same as counting them among all their terms."""
+        width = len(self._places)
+        if not width:
+            return TermHits(np.zeros(len(texts)), np.zeros((len(texts), 0)))
+        signs, text_of, word_terms, lengths = outline(texts)
+        asked = self._signs[signs]
+        alone = np.flatnonzero(asked > 1)
+        paired = np.flatnonzero((asked[:-1] > 0) & (asked[1:] > 0))
+        pairs = _pair(signs[paired].astype(np.int64), signs[paired + 1])
+        hits = [
+            number * width + self._pairs[pair]
+            for pair, number in zip(pairs.tolist(), text_of[paired].tolist(), strict=True)
+            if pair in self._pairs
+        ]
+        for number, of_text in enumerate(word_terms if self._of_words else ()):
+            if not self._of_words.isdisjoint(of_text):
+                hits += [number * width + self._places[term] for term in of_text if term in self._of_words]
+        cells = len(texts) * width
+        counts = np.bincount(np.array(hits, np.intp), minlength=cells)
+        counts += np.bincount(text_of[alone] * width + asked[alone] - 2, minlength=cells)
+        return TermHits(lengths.astype(np.float64), counts.reshape(len(texts), width).astype(np.float64))
+
+
+def _pair(first: Any, second: Any) -> Any:
+    """One number for two code points."""
+    return (first << 21) | second
 
 
 class Bm25:
@@ -119,8 +138,8 @@ class Bm25:
 
     def __init__(
         self,
-        query: Mapping[str, float],
-        documents: Sequence[TermHits],
+        weights: Iterable[float],
+        documents: TermHits,
         *,
         total_documents: int | None = None,
         k1: float = 1.2,
@@ -129,30 +148,28 @@ class Bm25:
         """Learn how rare the terms are and how long documents are.
 
         Args:
-            query: term to weight.
+            weights: of the query's terms, in the order of the counts.
             documents: those that rarity and length are learnt from.
             total_documents: how many there are of which these are all that have any of the terms; at least
                 their number.
             k1: how slowly repeats of a term stop counting, > 0.
             b: how much a document's length counts, 0 to 1; low for chat, where the longer message says more.
         """
-        frequencies = Counter(term for document in documents for term in document.counts)
-        self.frequencies: Mapping[str, int] = frequencies
-        """In how many of the documents each term occurs."""
-        total = max(total_documents or 0, len(documents))
-        self._mean_length = sum(one.length for one in documents) / max(1, len(documents))
+        known = len(documents.lengths)
+        frequencies = np.count_nonzero(documents.counts, axis=0)
+        self.frequencies: list[int] = frequencies.tolist()
+        """In how many of the documents each term occurs, in the order of the counts."""
+        total = max(total_documents or 0, known)
+        # Where no document has a term, there is nothing to be scored.
+        self._mean_length = float(documents.lengths.sum()) / max(1, known) or 1.0
         self._k1 = k1
         self._b = b
-        self._worth = {
-            term: weight
-            * math.log1p((total - frequencies[term] + 0.5) / (frequencies[term] + 0.5))
-            * (k1 + 1)
-            for term, weight in query.items()
-        }
+        rarity = np.log1p((total - frequencies + 0.5) / (frequencies + 0.5))
+        self._worth = np.fromiter(weights, np.float64) * rarity * (k1 + 1)
 
-    def score(self, document: TermHits) -> float:
-        """The document's score, 0 or more; it need not be one of those learnt from."""
-        if not document.counts:
-            return 0.0
-        norm = self._k1 * (1 - self._b + self._b * document.length / self._mean_length)
-        return sum(self._worth[term] * count / (count + norm) for term, count in document.counts.items())
+    def scores(self, documents: TermHits) -> list[float]:
+        """The documents' scores, 0 or more; they need not be those learnt from."""
+        norms = self._k1 * (1 - self._b + self._b * documents.lengths / self._mean_length)
+        parts = documents.counts / (documents.counts + norms[:, None])
+        scores: list[float] = (parts @ self._worth).tolist()
+        return scores

@@ -10,6 +10,7 @@ from asyncpg import DataError
 from sqlalchemy.exc import DBAPIError
 
 from app.clients.embedding import CachedEmbedder, Vector
+from app.clients.reranker import MOST_DOCUMENTS, Reranker
 from app.clock import Clock, monotonic_s
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
@@ -28,6 +29,7 @@ from app.recall.lines import memory_block
 from app.recall.neighbourhoods import adjacent, cut_neighbourhoods, windows
 from app.recall.ranking import Own, Ranked, Ranker
 from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchResult
+from app.recall.reranking import rerank
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
 from app.recall.time_words import TimeRange, read_time_range
@@ -45,7 +47,6 @@ _SCORED_CHARS = 4_000
 # Ranking is arithmetic over what the first look brought; more hits than these never become anchors.
 _LOOK_AROUND = 20
 _SECONDS_A_DAY = 86_400
-_NO_HITS = TermHits(0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class RecallService:
         embedder: CachedEmbedder,
         pipeline: EmbeddingPipeline,
         calibrations: CalibrationService,
+        reranker: Reranker | None,
         model_id: int,
         other_models: bool,
         decay_rule: DecayRule,
@@ -111,6 +113,7 @@ class RecallService:
             embedder: makes the query's vector.
             pipeline: makes vectors that are still missing.
             calibrations: tells what the model's cosines mean.
+            reranker: has a say in the order of what was found; None: none.
             model_id: the embedder's number in `embedding_models`.
             other_models: whether there are vectors of other models.
             decay_rule: how relevance falls with age.
@@ -122,6 +125,7 @@ class RecallService:
         self._embedder = embedder
         self._pipeline = pipeline
         self._calibrations = calibrations
+        self._reranker = reranker
         self._model_id = model_id
         self._other_models = other_models
         self._decay_rule = decay_rule
@@ -150,6 +154,8 @@ class RecallService:
             degraded = True
             asked = await self._prepare(_by_words(query), None)
             found = await self._find(namespace, asked)
+        if self._reranker is not None and query.mode != "keyword" and found.ranked:
+            found = await self._rerank(self._reranker, asked, found)
         result = self._answer(asked, found, degraded=degraded)
         self._note_retrieved([memory.dialogue.id for memory in result.memories])
         self._metrics.search_duration.observe(monotonic_s() - started)
@@ -210,18 +216,17 @@ class RecallService:
         query, probe = asked.query, asked.probe
         preferred = (asked.time_range.since, asked.time_range.until) if asked.time_range else None
         found = await self._candidates(namespace, query, probe, preferred=preferred)
-        hits_of = _hits_of(asked.terms)
         ranker = Ranker(
             found,
             terms=asked.terms,
             mode=query.mode,
             preferred=preferred,
-            hits_of=hits_of,
-            decay_of=partial(self._decay, query),
+            hits_of=_hits_of(asked.terms),
+            decays_of=partial(self._decays, query),
+            may_be=partial(_may_be_anchor, asked),
         )
-        may_be = partial(_may_be_anchor, asked)
         # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
-        hits = ranker.best(max(_LOOK_AROUND, query.top_n), may_be=may_be)
+        hits = ranker.best(max(_LOOK_AROUND, query.top_n))
         radius = query.window_size + 1
         if self._is_whole_conversation(found, query, probe):
             hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
@@ -238,16 +243,31 @@ class RecallService:
                     visible_at=self._visible_at(query.now),
                 )
         around = [one for hood in hoods for one in hood.around]
-        ranked = ranker.rank(around, beside=adjacent(hoods), may_be=may_be)
+        ranked = ranker.rank(around, beside=adjacent(hoods))
         worth = rarities(asked.terms, ranker.frequencies, documents=len(found))
         return _Found(
             ranked,
             windows(hoods, window_size=query.window_size, without=query.excludes),
             confidence(
-                (asked.match(one.own.candidate), coverage(hits_of(one.dialogue).counts, worth))
+                (asked.match(one.own.candidate), coverage(ranker.terms_of(one.dialogue.id), worth))
                 for one in ranked[:BEST_HITS]
             ),
         )
+
+    @staticmethod
+    async def _rerank(reranker: Reranker, asked: _Asked, found: _Found) -> _Found:
+        """The order with the model's say in it; as it was where the model fails."""
+        # What becomes an anchor comes with its window.
+        shown = [one.dialogue for one in found.ranked if one.dialogue.id in found.windows][:MOST_DOCUMENTS]
+        texts = [indexed_text(one.content, one.sender_name) for one in shown]
+        try:
+            scores = await reranker.score(asked.query.query, texts)
+        except ProviderError as error:
+            # The reranker tells of its outage once; here it would be a line a search.
+            log.debug("search without reranking", reason=type(error).__name__)
+            return found
+        by_id = {one.id: score for one, score in zip(shown, scores, strict=True)}
+        return replace(found, ranked=rerank(found.ranked, by_id))
 
     def _is_whole_conversation(self, found: Sequence[Candidate], query: SearchQuery, probe: Probe) -> bool:
         """Whether the candidates are all that the session holds: then their neighbours are known, too."""
@@ -290,16 +310,17 @@ class RecallService:
         """A question asked of the past does not bring back what has expired since."""
         return max(now, self._clock())
 
-    def _decay(self, query: SearchQuery, dialogue: Dialogue) -> float:
+    def _decays(self, query: SearchQuery, dialogues: Sequence[Dialogue]) -> list[float]:
+        if not query.decay:
+            return [1.0] * len(dialogues)
         rule = self._decay_rule
-        age_days = (query.now - dialogue.created_at).total_seconds() / _SECONDS_A_DAY
-        if (
-            not query.decay
-            or age_days <= rule.grace_days
-            or resists_decay(score=dialogue.score, pinned=dialogue.pinned, kind=dialogue.kind)
-        ):
-            return 1.0
-        return decay(age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor)
+        ages_days = [(query.now - one.created_at).total_seconds() / _SECONDS_A_DAY for one in dialogues]
+        return [
+            1.0
+            if age_days <= rule.grace_days or resists_decay(score=one.score, pinned=one.pinned, kind=one.kind)
+            else decay(age_days, grace_days=rule.grace_days, horizon_days=rule.horizon_days, floor=rule.floor)
+            for one, age_days in zip(dialogues, ages_days, strict=True)
+        ]
 
     def _answer(self, asked: _Asked, found: _Found, *, degraded: bool) -> SearchResult:
         query = asked.query
@@ -374,8 +395,11 @@ def _may_be_anchor(asked: _Asked, one: Own) -> bool:
     return (candidate.similarity if match is None else match) >= query.min_similarity
 
 
-def _hits_of(terms: dict[str, float]) -> Callable[[Dialogue], TermHits]:
-    if not terms:
-        return lambda _dialogue: _NO_HITS
+def _hits_of(terms: dict[str, float]) -> Callable[[Sequence[Candidate]], TermHits]:
     find = HitFinder(terms).find
-    return lambda dialogue: find(indexed_text(dialogue.content[:_SCORED_CHARS], dialogue.sender_name))
+
+    def hits_of(candidates: Sequence[Candidate]) -> TermHits:
+        said = (one.dialogue for one in candidates)
+        return find([indexed_text(one.content[:_SCORED_CHARS], one.sender_name) for one in said])
+
+    return hits_of

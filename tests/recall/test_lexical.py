@@ -1,6 +1,7 @@
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,30 +14,37 @@ texts = st.text(max_size=60) | st.text(
 )
 
 
-def count_hits(query: Mapping[str, float], document: Sequence[str]) -> TermHits:
-    return TermHits(len(document), {term: document.count(term) for term in query if term in document})
+def count_hits(query: Iterable[str], documents: Sequence[Sequence[str]]) -> TermHits:
+    terms = list(query)
+    counts = [[document.count(term) for term in terms] for document in documents]
+    lengths = [len(document) for document in documents]
+    return TermHits(np.array(lengths, float), np.array(counts, float).reshape(len(documents), len(terms)))
 
 
 def score(
     query: Mapping[str, float], documents: Sequence[Sequence[str]], **options: float | None
 ) -> list[float]:
-    hits = [count_hits(query, document) for document in documents]
-    bm25 = Bm25(query, hits, **options)  # type: ignore[arg-type]
-    return [bm25.score(hit) for hit in hits]
+    hits = count_hits(query, documents)
+    return Bm25(query.values(), hits, **options).scores(hits)  # type: ignore[arg-type]
 
 
 def finds(query: str, text: str) -> bool:
     terms = query_terms(query)
-    hits = HitFinder(terms).find(text)
-    return Bm25(terms, [hits], total_documents=50).score(hits) > 0
+    hits = HitFinder(terms).find([text])
+    return Bm25(terms.values(), hits, total_documents=50).scores(hits) > [0]
 
 
-@given(texts, texts)
-@example("哈哈哈", "哈哈哈哈 哈哈，哈")
-@example("的的的的 aa", "的的的aa的")
-def test_hits_are_those_among_all_the_terms_of_the_text(query: str, text: str) -> None:
-    for terms in (query_terms(query), query_terms(text)):
-        assert HitFinder(terms).find(text) == count_hits(terms, document_terms(text))
+@given(texts, st.lists(texts, max_size=5))
+@example("哈哈哈", ["哈哈哈哈 哈哈，哈"])
+@example("的的的的 aa", ["的的的aa的", "", "aa"])
+@example("我的", ["在我", "的书", "我\0的", "我的ＡB", "的"])
+def test_hits_are_those_among_all_the_terms_of_each_text(query: str, texts: list[str]) -> None:
+    documents = [document_terms(text) for text in texts]
+    for terms in (query_terms(query), query_terms(" ".join(texts))):
+        found, wanted = HitFinder(terms).find(texts), count_hits(terms, documents)
+        assert found.counts.tolist() == wanted.counts.tolist()
+        if terms:
+            assert found.lengths.tolist() == wanted.lengths.tolist()
 
 
 @pytest.mark.parametrize(
