@@ -42,6 +42,8 @@ _GONE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
+    # The server has said that it ends this connection, and the end itself has not come yet.
+    asyncpg.InternalClientError,
     OSError,
     asyncio.TimeoutError,
 )
@@ -224,6 +226,10 @@ async def _fetch(
         rows: list[Sequence[Any]] = await driver.fetch(positional, *[values[name] for name in names])
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         hush(error)
+        raise
+    except asyncpg.InternalClientError:
+        # Given back, it would be the first to be given out again.
+        await connection.invalidate()
         raise
     return rows
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -140,6 +140,66 @@ async def test_connections_that_died_in_use_cost_one_failure(
     with pytest.raises(DatabaseUnavailableError):
         await die_in_use()
     assert [await ask(database) for _ in range(5)] == [1] * 5
+
+
+class _Relay:
+    """A way to PostgreSQL on which something can be said in its name."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+        self._clients: list[asyncio.StreamWriter] = []
+
+    async def lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_unix_connection(self._socket_path)
+        self._clients.append(writer)
+        await asyncio.gather(_pour(reader, back), _pour(there, writer))
+
+    async def say(self, message: bytes) -> None:
+        for client in self._clients:
+            client.write(message)
+            await client.drain()
+
+
+async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await source.read(1 << 16):
+            sink.write(data)
+            await sink.drain()
+    sink.close()
+
+
+@pytest.mark.parametrize("way", ["read", "transaction", "write_rows", "fetch_rows"])
+async def test_a_connection_whose_end_is_announced_costs_one_failure(
+    postgres: EmbeddedPostgres, database_name: str, way: str
+) -> None:
+    relay = _Relay(f"{postgres._socket_dir}/.s.PGSQL.5432")
+    listener = await asyncio.start_server(relay.lead, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    database = Database(f"postgresql+asyncpg://postgres@127.0.0.1:{port}/{database_name}", pool_size=2)
+
+    async def use() -> None:
+        if way == "write_rows":
+            await database.write_rows("SELECT 1", {})
+        elif way == "fetch_rows":
+            async with database.read() as reading:
+                await fetch_rows(reading, "SELECT 1", {})
+        else:
+            await (ask if way == "read" else write)(database)
+
+    await use()
+    fields = (b"SFATAL", b"VFATAL", b"C57P01", b"Mterminating connection due to administrator command", b"")
+    body = b"".join(field + b"\0" for field in fields)
+    await relay.say(b"E" + (len(body) + 4).to_bytes(4, "big") + body)
+    # It is one write into a socket of this machine, so that our end has it before it asks.
+    await asyncio.sleep(0.1)
+    with pytest.raises(DatabaseUnavailableError):
+        await use()
+    for _ in range(3):
+        await use()
+    assert database.checked_out == 0
+    await database.aclose()
+    listener.close()
+    await listener.wait_closed()
 
 
 @pytest.mark.parametrize(
