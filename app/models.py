@@ -1,4 +1,4 @@
-"""The models that chat, compress and judge, opened as the settings have it."""
+"""The models that chat, compress, judge and rerank, opened as the settings have it."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from app.clients.chat_model import ChatModel, ModelUse
+from app.clients.reranker import Reranker
 from app.errors import SettingsError
 from app.evaluation.evaluator import Evaluator
 from app.settings import EvaluationSettings, Settings
@@ -24,6 +25,7 @@ class Models:
     chat: ChatModel | None
     summary: ChatModel | None
     evaluator: Evaluator | None
+    reranker: Reranker | None
 
 
 @asynccontextmanager
@@ -87,12 +89,31 @@ async def open_models(settings: Settings, metrics: Metrics) -> AsyncIterator[Mod
                 setting="EVALUATION",
                 use="evaluation",
             )
+        reranker = _open_reranker(settings, metrics)
+        if reranker is not None:
+            stack.push_async_callback(reranker.aclose)
         yield Models(
             # Somebody waits for the answer: some seconds are better than an error. The background comes back.
             chat=open_of_chat(chat.model, use="chat", rate_patience_s=chat.timeout_s / 3),
             summary=open_of_chat(settings.tiers.summary_model or chat.model, use="summary"),
             evaluator=Evaluator(judging, prompt=_read_prompt(judge)) if judging else None,
+            reranker=reranker,
         )
+
+
+def _open_reranker(settings: Settings, metrics: Metrics) -> Reranker | None:
+    """With neither URL nor key of its own it is asked of the service that embeds."""
+    rerank, embedding = settings.rerank, settings.embedding
+    if not rerank.model:
+        return None
+    where = rerank if rerank.base_url is not None or rerank.api_key is not None else embedding
+    return Reranker(
+        base_url=where.base_url or SILICONFLOW,
+        api_key=where.api_key.get_secret_value() if where.api_key else None,
+        model=rerank.model,
+        timeout_s=rerank.timeout_s,
+        metrics=metrics,
+    )
 
 
 def _evaluator_name(settings: Settings, *, has_endpoint: bool) -> str | None:

@@ -125,6 +125,7 @@ async def open_services(
             embedder=embedder,
             pipeline=pipeline,
             calibrations=calibrations,
+            reranker=models.reranker,
             model_id=model_id,
             other_models=bool(other_models),
             decay_rule=DecayRule(

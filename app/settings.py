@@ -154,6 +154,11 @@ class _Variables(BaseSettings):
     embedding_cache_size: int = Field(default=10_000, ge=0)
     embedding_concurrency: int = Field(default=4, ge=1, le=64)
 
+    rerank_model: str | None = None
+    rerank_base_url: _Url | None = None
+    rerank_api_key: SecretStr | None = None
+    rerank_timeout_s: _Seconds = 2
+
     chat_base_url: _Url | None = None
     chat_api_key: SecretStr | None = None
     chat_model: str | None = None
@@ -187,6 +192,16 @@ class _Variables(BaseSettings):
     def _check_together(self) -> Self:
         if self.decay_horizon_days < self.decay_grace_days:
             raise ValueError("DECAY_HORIZON_DAYS must not be less than DECAY_GRACE_DAYS")
+        services = (
+            self.rerank_base_url,
+            self.rerank_api_key,
+            self.embedding_base_url,
+            self.embedding_api_key,
+        )
+        if self.rerank_model and not any(services):
+            raise ValueError(
+                "RERANK_MODEL needs a service: RERANK_API_KEY or RERANK_BASE_URL, or EMBEDDING_…"
+            )
         return self
 
 
@@ -229,6 +244,20 @@ class EmbeddingSettings:
     @property
     def offline(self) -> bool:
         return self.base_url is None and self.api_key is None
+
+
+@dataclass(frozen=True)
+class RerankSettings:
+    """`model` None: no reranker. Neither `base_url` nor `api_key`: those of embedding."""
+
+    model: str | None
+    base_url: str | None
+    api_key: SecretStr | None
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+
 
 
 @dataclass(frozen=True)
@@ -289,6 +318,7 @@ class Settings:
     server: ServerSettings
     database: DatabaseSettings
     embedding: EmbeddingSettings
+    rerank: RerankSettings
     recall: RecallSettings
     chat: ChatSettings
     evaluation: EvaluationSettings
@@ -353,6 +383,9 @@ def _in_sections(flat: _Variables) -> Settings:
             timeout_s=flat.embedding_timeout_s,
             cache_size=flat.embedding_cache_size,
             concurrency=flat.embedding_concurrency,
+        ),
+        rerank=RerankSettings(
+            flat.rerank_model, flat.rerank_base_url, flat.rerank_api_key, flat.rerank_timeout_s
         ),
         recall=RecallSettings(
             zone=ZoneInfo(flat.timezone),

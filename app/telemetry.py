@@ -93,6 +93,18 @@ class Metrics:
             "Searches by words alone, because the embedding model gave no vector.",
             registry=self.registry,
         )
+        self.rerank_requests = Counter(
+            "memory_rerank_requests_total",
+            f"Calls to the rerank model, by outcome: {', '.join(_CALL_OUTCOMES)}.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.rerank_duration = Histogram(
+            "memory_rerank_duration_seconds",
+            "One call to the rerank model.",
+            buckets=_FAST_BUCKETS_S,
+            registry=self.registry,
+        )
         self.evaluations = Counter(
             "memory_evaluations_total",
             f"Turns judged, by how: {', '.join(_EVALUATION_OUTCOMES)}.",
@@ -213,6 +225,7 @@ class Metrics:
     def _begin_at_zero(self) -> None:
         for outcome in _CALL_OUTCOMES:
             self.embedding_requests.labels(outcome)
+            self.rerank_requests.labels(outcome)
             for use in _MODEL_USES:
                 self.model_requests.labels(use, outcome)
         for outcome in _EVALUATION_OUTCOMES:

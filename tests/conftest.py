@@ -25,7 +25,7 @@ from app.settings import Settings, load_settings
 hypothesis_settings.register_profile("default", deadline=None)
 hypothesis_settings.load_profile("default")
 
-pytest_plugins = ["tests.doubles.fixtures", "tests.doubles.chat_fixtures"]
+pytest_plugins = ["tests.doubles.fixtures", "tests.doubles.chat_fixtures", "tests.doubles.rerank_provider"]
 
 _NUMBERS = count(1)
 _TEMPLATE = "template_migrated"

@@ -68,6 +68,7 @@ class ExplainReply(Reply):
     lexical: float | None
     neighbour: float
     time_boost: float
+    rerank: float | None = Field(description="What the rerank model scored; null where none was asked.")
 
 
 class MemoryReply(DialogueReply):

@@ -87,6 +87,7 @@ class Explanation:
     lexical: float | None
     neighbour: float
     time_boost: float
+    rerank: float | None
 
 
 @dataclass(frozen=True, slots=True)
