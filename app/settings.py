@@ -257,10 +257,6 @@ class RerankSettings:
 
 
 @dataclass(frozen=True)
-
-
-
-@dataclass(frozen=True)
 class RecallSettings:
     zone: ZoneInfo
     language: Language
