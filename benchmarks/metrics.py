@@ -1,6 +1,7 @@
 """What is computed from measurements: percentiles, rank measures, recall, and Markdown tables. Pure."""
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,23 @@ def reciprocal_rank(ranked: Sequence[str], wanted: Collection[str]) -> float:
 def recall(found: Collection[int], exact: Collection[int]) -> float:
     """The share of the exact answer that was found; 1 where there was nothing to find."""
     return len(set(found) & set(exact)) / len(set(exact)) if exact else 1.0
+
+
+def area_under_roc(positive: Sequence[float], negative: Sequence[float]) -> float:
+    """How likely one of the positive scores is above one of the negative; equal ones count half.
+
+    Args:
+        positive: scores of what should score high, at least one.
+        negative: scores of what should score low, at least one.
+
+    Source:
+        Hanley and McNeil 1982: the area under the ROC curve is the Wilcoxon statistic.
+    """
+    if not positive or not negative:
+        raise ValueError("an area of nothing")
+    ordered = sorted(negative)
+    below = sum(bisect_left(ordered, one) + bisect_right(ordered, one) for one in positive)
+    return below / 2 / len(positive) / len(negative)
 
 
 @dataclass(frozen=True)

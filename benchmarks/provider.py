@@ -1,6 +1,7 @@
 """An embedding provider that answers at once, in the OpenAI protocol: `benchmarks/provider.py --port N`.
 
-Its vectors are those of `benchmarks/topic_vectors.py`, so what is measured is the service and not a model.
+Its vectors are those of `benchmarks/topic_vectors.py`, so what is measured is the service and not a model;
+with `--geometry` those of `benchmarks/moved_vectors.py`: the offline model, measuring differently.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import uvicorn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, the root is not on the path
 
+from benchmarks.moved_vectors import GEOMETRIES, Geometry, MovedVectors
 from benchmarks.service import clean_environment, free_port, stop
 from benchmarks.topic_vectors import TopicVectors
 
@@ -31,10 +33,16 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class Provider:
     """The ASGI application: `POST …/embeddings`; anything else answers 404."""
 
-    def __init__(self, *, dimensions: int) -> None:
-        """Args: dimensions: of vectors where the request does not say."""
+    def __init__(self, *, dimensions: int, geometry: Geometry | None = None) -> None:
+        """Take no request yet.
+
+        Args:
+            dimensions: of vectors where the request does not say.
+            geometry: None: topic vectors.
+        """
         self._default = dimensions
-        self._vectors: dict[int, TopicVectors] = {}
+        self._geometry: Geometry | None = geometry
+        self._vectors: dict[int, TopicVectors | MovedVectors] = {}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         body = await _read(receive)
@@ -47,7 +55,13 @@ class Provider:
         """The JSON answer to one embeddings request."""
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
         dimensions = request.get("dimensions") or self._default
-        vectors = self._vectors.setdefault(dimensions, TopicVectors(dimensions))
+        if dimensions not in self._vectors:
+            self._vectors[dimensions] = (
+                MovedVectors(dimensions, geometry=self._geometry)
+                if self._geometry
+                else TopicVectors(dimensions)
+            )
+        vectors = self._vectors[dimensions]
         tokens = sum(map(len, texts))
         reply: bytes = orjson.dumps(
             {
@@ -80,11 +94,12 @@ async def _answer(send: Send, status: int, body: bytes) -> None:
 
 
 @contextlib.contextmanager
-def run_provider(*, dimensions: int) -> Iterator[str]:
+def run_provider(*, dimensions: int, geometry: Geometry | None = None) -> Iterator[str]:
     """The base URL of a provider that runs in a process of its own until the block ends."""
     port = free_port()
+    command = [sys.executable, __file__, "--port", str(port), "--dimensions", str(dimensions)]
     process = subprocess.Popen(
-        [sys.executable, __file__, "--port", str(port), "--dimensions", str(dimensions)],
+        [*command, *(("--geometry", geometry) if geometry else ())],
         env=clean_environment({}),
         stdout=sys.stderr,
         start_new_session=True,
@@ -111,9 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="An embedding provider that answers at once.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dimensions", type=int, default=1024)
+    parser.add_argument("--geometry", choices=GEOMETRIES)
     arguments = parser.parse_args()
     config = uvicorn.Config(
-        Provider(dimensions=arguments.dimensions),
+        Provider(dimensions=arguments.dimensions, geometry=arguments.geometry),
         port=arguments.port,
         lifespan="off",
         log_level="warning",

@@ -11,8 +11,7 @@ import contextlib
 import json
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,14 +23,12 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, the root is not on the path
 
 from app.dialogues.tokens import count_tokens
+from benchmarks.client import Client
 from benchmarks.conversations import Conversation, Question, find_sets, read_conversations
 from benchmarks.metrics import Outcome, Summary, markdown_table, summarise
 from benchmarks.service import machine_facts, run_service
 
 BUDGET_TOKENS = 1000
-_BATCH = 1000
-_PAGE = 200
-_EMBED_LIMIT_S = 1800
 
 
 @dataclass(frozen=True)
@@ -42,60 +39,8 @@ class _Miss:
     complete: bool
 
 
-class _Client:
-    """The calls this benchmark makes."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-        """The answer and the milliseconds it took."""
-        begun = time.perf_counter()
-        answer = await self._http.post(
-            path, content=orjson.dumps(body), headers={"Content-Type": "application/json"}
-        )
-        taken_ms = (time.perf_counter() - begun) * 1000
-        if answer.is_error:
-            raise SystemExit(f"POST {path} answered {answer.status_code}: {answer.text}")
-        return orjson.loads(answer.content), taken_ms
-
-    async def statuses(self, user_id: int, group_id: int | None) -> AsyncIterator[str]:
-        """The embedding status of every message of a session."""
-        parameters: dict[str, Any] = {"user_id": user_id, "limit": _PAGE}
-        if group_id is not None:
-            parameters["group_id"] = group_id
-        while True:
-            answer = await self._http.get("/dialogues", params=parameters)
-            answer.raise_for_status()
-            page = orjson.loads(answer.content)
-            for dialogue in page["dialogues"]:
-                yield dialogue["embedding_status"]
-            if page["next_cursor"] is None:
-                return
-            parameters["cursor"] = page["next_cursor"]
-
-
-async def _import(client: _Client, conversation: Conversation) -> dict[str, str]:
-    """Store the conversation and wait for its vectors; the set's message id by dialogue id."""
-    ids: dict[str, str] = {}
-    for begin in range(0, len(conversation.dialogues), _BATCH):
-        part = slice(begin, begin + _BATCH)
-        reply, _ = await client.post("/dialogues/batch", {"dialogues": conversation.dialogues[part]})
-        for stored, message_id in zip(reply["dialogues"], conversation.message_ids[part], strict=True):
-            ids[str(stored["id"])] = message_id
-    deadline = time.monotonic() + _EMBED_LIMIT_S
-    for session in conversation.sessions:
-        while "pending" in (statuses := [status async for status in client.statuses(*session)]):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{conversation.name}: messages still wait for their vectors")
-            await asyncio.sleep(0.5)
-        if failed := statuses.count("failed"):
-            print(f"{conversation.name}: {failed} messages could not be embedded", file=sys.stderr)
-    return ids
-
-
 async def _ask(
-    client: _Client,
+    client: Client,
     *,
     conversation: Conversation,
     question: Question,
@@ -138,11 +83,11 @@ async def _measure(url: str, arguments: argparse.Namespace) -> list[Outcome]:
         async with httpx.AsyncClient(
             base_url=url, timeout=300, headers=_authorization(arguments.key)
         ) as http:
-            client = _Client(http)
+            client = Client(http)
             for folder in find_sets(arguments.data, arguments.set):
                 for conversation in read_conversations(folder, salt=arguments.salt):
                     print(f"{conversation.name}: {len(conversation.dialogues)} messages", file=sys.stderr)
-                    ids = await _import(client, conversation)
+                    ids = await client.import_conversation(conversation)
                     for question in tqdm(
                         conversation.questions, unit="question", file=sys.stderr, disable=None
                     ):

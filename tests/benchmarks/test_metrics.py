@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from benchmarks.metrics import (
     Outcome,
     any_within,
+    area_under_roc,
     markdown_table,
     percentile,
     recall,
@@ -86,3 +87,18 @@ def test_table_escapes_bars_and_rounds() -> None:
     assert markdown_table(("a", "b"), [("x|y", 1.25), ("z", 12345.6), ("n", 12345)]) == (
         "| a | b |\n| --- | --- |\n| x\\|y | 1.2 |\n| z | 12,346 |\n| n | 12,345 |"
     )
+
+
+def test_the_area_under_roc_is_the_share_of_pairs_in_the_right_order() -> None:
+    assert area_under_roc([2, 3], [0, 1]) == 1
+    assert area_under_roc([0, 1], [2, 3]) == 0
+    assert area_under_roc([1, 1], [1]) == 0.5
+    assert area_under_roc([1, 3], [2, 0]) == 0.75
+    with pytest.raises(ValueError, match="nothing"):
+        area_under_roc([], [1])
+
+
+@given(st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(0, 5), min_size=1))
+def test_the_area_is_that_of_counting_all_pairs(positive: list[int], negative: list[int]) -> None:
+    pairs = [(p > n) + (p == n) / 2 for p in positive for n in negative]
+    assert area_under_roc(positive, negative) == pytest.approx(sum(pairs) / len(pairs))
