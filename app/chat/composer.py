@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from app.chat.prompt import system_text
 from app.dialogues.records import WindowMessage
 from app.dialogues.tokens import count_tokens
+from app.dialogues.writing_service import compute_apart
 from app.recall.records import Language, Memory, SearchQuery, SearchResult
 from app.recall.service import RecallService
 from app.tiers.records import Summary
@@ -17,6 +18,8 @@ from app.tiers.summary_service import SummaryService
 
 # Bots send the time of a chat server, whose clock may run ahead of ours.
 _CLOCK_SKEW = timedelta(minutes=5)
+# A search for a whole pasted document would find what resembles all of it, and take seconds.
+_SEARCHED_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,11 @@ class PromptService:
             *({"role": message.role, "content": _spoken(message, query)} for message in shown),
             {"role": "user", "content": query.query},
         ]
-        return ComposedPrompt(
-            messages, recalled, summaries, sum(count_tokens(one["content"]) for one in messages)
+        tokens = await compute_apart(
+            lambda: sum(count_tokens(one["content"]) for one in messages),
+            chars=sum(len(one["content"]) for one in messages),
         )
+        return ComposedPrompt(messages, recalled, summaries, tokens)
 
     async def recite(
         self,
@@ -133,12 +138,21 @@ class PromptService:
         if not self._memory_enabled:
             return None
         said = frozenset((message.created_at, message.content) for message in present)
-        return await self._recall.search(namespace, replace(query, exclude_said=query.exclude_said | said))
+        asked = replace(query, query=_gist(query.query), exclude_said=query.exclude_said | said)
+        return await self._recall.search(namespace, asked)
 
     async def _recent_summaries(self, namespace: str, query: SearchQuery) -> list[Summary]:
         if not self._memory_enabled:
             return []
         return await self._summaries.recent(namespace, query.session)
+
+
+def _gist(text: str) -> str:
+    """What of a long text is searched for: how it begins, where a request stands, and how it ends."""
+    if len(text) <= _SEARCHED_CHARS:
+        return text
+    half = _SEARCHED_CHARS // 2
+    return f"{text[:half]}\n{text[-half:]}"
 
 
 def _split_query(

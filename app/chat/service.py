@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from app.chat.composer import ComposedPrompt, PromptService
 from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage
@@ -20,6 +21,7 @@ from app.dialogues import store as dialogue_store
 from app.dialogues.preparation import prepare, time_ordered_uuid
 from app.dialogues.records import NewDialogue, PreparedDialogue
 from app.dialogues.tokens import count_tokens
+from app.dialogues.writing_service import compute_apart
 from app.errors import (
     ChatModelNotConfiguredError,
     ConflictError,
@@ -134,7 +136,10 @@ class ChatService:
             message_id=request.message_id,
             message_uuid=request.message_uuid,
         )
-        asked = _Asked(namespace, request, prepare([message], now=request.now)[0])
+        (prepared,) = await compute_apart(
+            partial(prepare, [message], now=request.now), chars=len(request.user_input)
+        )
+        asked = _Asked(namespace, request, prepared)
         turn, is_mine = await self._begin(asked)
         if not is_mine:
             for event in await self._retell(turn, request):
@@ -304,7 +309,7 @@ class ChatService:
     async def _record(self, turn: Turn, prompt: ComposedPrompt, completion: Completion) -> Done:
         # The reply stands behind what it answers, whatever the clock does meanwhile.
         replied_at = max(self._clock(), turn.created_at + _INSTANT)
-        reply_tokens = count_tokens(completion.text)
+        reply_tokens = await compute_apart(partial(count_tokens, completion.text), chars=len(completion.text))
         usage = Usage(
             prompt_tokens=completion.prompt_tokens or prompt.token_count,
             completion_tokens=completion.completion_tokens or reply_tokens,

@@ -4,9 +4,10 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar, cast
 
 from app.clients.call_log import CallLog
+from app.clients.chat_roles import Rule, reshape, rules_of
 from app.clients.chat_wire import (
     Completion,
     CompletionReader,
@@ -62,6 +63,8 @@ _Answer = TypeVar("_Answer")
 class ChatStream:
     """The text of one answer, as it comes; when it has been read to its end, `completion` is the whole.
 
+    The whole is without thoughts that nothing had announced, though they may have been delivered.
+
     Nothing is asked again once text was delivered: an error of the iteration leaves half an answer.
     """
 
@@ -99,7 +102,7 @@ class ChatStream:
 
     @property
     def completion(self) -> Completion:
-        """The whole answer, whose text is that of the iteration.
+        """The whole answer.
 
         Raises:
             RuntimeError: the iteration has not come to its end.
@@ -137,7 +140,7 @@ class ChatStream:
     def _read(self, piece: bytes | None) -> str:
         events = self._events.finish() if piece is None else self._events.feed(piece)
         text = "".join(self._reader.feed(event) for event in events)
-        self._is_at_end |= self._events.is_done
+        self._is_at_end |= self._events.is_done or self._reader.is_full
         if not self._is_at_end:
             return text
         if not self._events.is_done and not self._reader.is_finished:
@@ -151,9 +154,9 @@ class ChatModel:
     """A provider's chat model.
 
     A call that fails for a reason that may pass is made once more, if no text was delivered and there is
-    time. Optional fields that the provider refuses (`stream_options`, `enable_thinking`, …) are left out from
-    then on. While the provider limits our rate or refuses our key, calls fail at once and know how long; with
-    patience, they wait a short limit of the rate out.
+    time. Optional fields that the provider refuses (`stream_options`, …) are left out from then on, and roles
+    are ordered as it wants them. While it limits our rate or refuses our key, calls fail at once and know how
+    long; with patience, they wait a short limit of the rate out.
 
     Args:
         base_url: what `/chat/completions` is added to.
@@ -199,6 +202,7 @@ class ChatModel:
         self._metrics = metrics
         self._enable_thinking = enable_thinking
         self._refused: set[str] = set()
+        self._role_rules: frozenset[Rule] = frozenset()
         self._monotonic = monotonic
         self._gate = ProviderGate(monotonic)
         self._calls = CallLog(f"{use} model {model} at {self._client.host}", monotonic=monotonic)
@@ -263,7 +267,7 @@ class ChatModel:
         wanted = {
             key: value for key, value in optional.items() if key not in self._refused and value is not None
         }
-        return {"model": self.name, "messages": [dict(message) for message in messages], **wanted}
+        return {"model": self.name, "messages": reshape(messages, self._role_rules), **wanted}
 
     async def _ask(
         self,
@@ -289,11 +293,7 @@ class ChatModel:
             try:
                 answer = await call(payload, deadline_s - asked_s)
                 if isinstance(answer, ProviderFault):
-                    accepted = without_refused_fields(payload, answer)
-                    if accepted is None:
-                        raise self._error_of(answer, started_s=started_s)
-                    self._remember_refusal(payload.keys() - accepted.keys(), answer)
-                    payload = accepted
+                    payload = self._payload_for(payload, answer, started_s=started_s)
                     continue
             except ProviderError as error:
                 self._note(error, began_s=asked_s)
@@ -317,6 +317,25 @@ class ChatModel:
         if self._metrics:
             self._metrics.model_requests.labels(self._use, error.outcome if error else "ok").inc()
             self._metrics.model_duration.labels(self._use).observe(monotonic_s() - began_s)
+
+    def _payload_for(
+        self, refused: dict[str, object], fault: ProviderFault, *, started_s: float
+    ) -> dict[str, object]:
+        """The request as the provider may take it; what it refuses once is not sent again.
+
+        Raises:
+            ProviderError: its complaint is another.
+        """
+        self._role_rules |= rules_of(fault.message)
+        messages = cast("list[dict[str, str]]", refused["messages"])
+        reshaped = reshape(messages, self._role_rules)
+        if reshaped != messages:
+            return refused | {"messages": reshaped}
+        accepted = without_refused_fields(refused, fault)
+        if accepted is None:
+            raise self._error_of(fault, started_s=started_s)
+        self._remember_refusal(refused.keys() - accepted.keys(), fault)
+        return accepted
 
     def _remember_refusal(self, fields: set[str], fault: ProviderFault) -> None:
         fields &= set(_REMEMBERED_REFUSALS)

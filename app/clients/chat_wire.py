@@ -18,6 +18,10 @@ _CLOSING: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _LONGEST_OPENING: Final = len("<thinking>")
 _LONGEST_CLOSING: Final = len("</thinking>")
 _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]\\Z")
+_LARGEST_COUNT: Final = 2**31 - 1
+# Of what the service takes as one message; a model that speaks on for ever is listened to no longer.
+_MOST_CHARACTERS: Final = 100_000
+_QUOTES: Final = "`'\"‘’“”「」『』"
 _BLANK: Final = " \t\r\n\x0b\x0c\xa0\u200b\u3000\ufeff"
 # What some provider or model refuses, and every other can do without.
 _OPTIONAL_FIELDS: Final = ("stream_options", "enable_thinking", "temperature", "max_tokens")
@@ -38,7 +42,7 @@ class Completion:
     """A whole answer.
 
     Attributes:
-        text: never blank, without think blocks.
+        text: never blank, without NUL and think blocks; at most 100,000 characters.
         prompt_tokens: None where the provider does not count.
         completion_tokens: thinking included; None where the provider does not count.
         finish_reason: such as `stop` or `length`; None where the provider does not say.
@@ -229,11 +233,17 @@ class CompletionReader:
         self._prompt_tokens: int | None = None
         self._completion_tokens: int | None = None
         self._has_thoughts = False
+        self._room = _MOST_CHARACTERS
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model said why it stopped."""
-        return self._finish_reason is not None
+        """Whether the model said why it stopped, or is not listened to any longer."""
+        return self._finish_reason is not None or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is as much text as is taken; the rest is not read."""
+        return self._room == 0
 
     def feed(self, event: Mapping[str, Any]) -> str:
         """The text to be shown of one event.
@@ -257,7 +267,7 @@ class CompletionReader:
         if not isinstance(message, dict):
             return ""
         self._has_thoughts |= bool(message.get("reasoning_content") or message.get("reasoning"))
-        return self._show(self._filter.feed(_text_of(message.get("content"))))
+        return self._show(self._filter.feed(_text_of(message.get("content")).replace("\0", "")))
 
     def finish(self) -> str:
         """The text that was held back until it was clear that nothing follows."""
@@ -269,15 +279,18 @@ class CompletionReader:
         Raises:
             ValueError: it is empty.
         """
-        text = "".join(self._shown)
+        text = _without_orphaned_thoughts("".join(self._shown))
         if not text:
             thoughts = ", only thoughts" if self._has_thoughts else ""
             raise ValueError(f"with an empty answer{thoughts} (finish reason: {self._finish_reason})")
-        return Completion(text, self._prompt_tokens, self._completion_tokens, self._finish_reason)
+        reason = "length" if self.is_full else self._finish_reason
+        return Completion(text, self._prompt_tokens, self._completion_tokens, reason)
 
     def _show(self, text: str) -> str:
+        text = text[: self._room]
         if text:
             self._shown.append(text)
+            self._room -= len(text)
         return text
 
     def _read_usage(self, usage: object) -> None:
@@ -334,4 +347,20 @@ def _text_of(content: object) -> str:
 
 
 def _count(value: object, known: int | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else known
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
+        return value
+    return known
+
+
+def _without_orphaned_thoughts(text: str) -> str:
+    """The text behind a closing tag that nothing has opened.
+
+    The templates of some models put the opening tag into the prompt, and a server that does not know of it
+    passes on thoughts and tag. A tag in quotes is one that is spoken about.
+    """
+    closing = _CLOSING.search(text)
+    if closing is None or _OPENING.search(text, 0, closing.start()):
+        return text
+    before, after = text[: closing.start()], text[closing.end() :]
+    is_quoted = before[-1:] in _QUOTES and after[:1] in _QUOTES and before and after
+    return text if is_quoted else after.strip(_BLANK)

@@ -14,7 +14,7 @@ from app.dialogues.preparation import prepare
 from app.dialogues.records import NewDialogue, Session
 from app.dialogues.tokens import count_tokens, cut_to_tokens
 from app.dialogues.writing_store import insert_dialogues
-from app.errors import ProviderError, ProviderRejectedError
+from app.errors import ProviderError, ProviderRejectedError, TemporalMemoryError
 from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
 from app.tiers.records import Summary
@@ -24,6 +24,8 @@ from app.tiers.summary_store import Stretch, StretchGoneError
 log = get_logger(__name__)
 
 _MOST_ATTEMPTS = 5
+# One slow answer must not hold up every session.
+_AT_ONCE = 4
 # A look costs one pass over an index of all windows.
 _POLL_S = 5.0
 _FIRST_WAIT_S = 5.0
@@ -69,7 +71,7 @@ class SummaryService:
         self._budget = hot_window_tokens
         self._max_chars = max_chars
         self._known: OrderedDict[tuple[str, Session], list[Summary]] = OrderedDict()
-        self._loop = WorkLoop("compression", self.work_once, poll_s=_POLL_S)
+        self._loop = WorkLoop("compression", self.work_once, workers=_AT_ONCE, poll_s=_POLL_S)
 
     def note_window(self, tokens: int) -> None:
         """Tell the loop how many tokens a window holds; it looks at once if they are too many."""
@@ -124,6 +126,8 @@ class SummaryService:
             claimed = await summary_store.claim_window(session, budget_tokens=self._budget, lease_s=LEASE_S)
         if claimed is None:
             return False
+        # Where there is one, there may be more: another worker looks.
+        self._loop.wake()
         namespace, of = claimed
         async with holding(
             self._database,
@@ -146,18 +150,28 @@ class SummaryService:
         stretch = stretch.head(_MOST_CHARS_AT_ONCE)
         try:
             text = await self._write(self._model, stretch)
+            await self._store(namespace, of, stretch, text)
         except ProviderError as error:
-            self._metrics.summaries.labels("failed").inc()
-            if attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
-                log.warning("compression given up, the oldest messages leave the window", reason=str(error))
-                await self._leave_out(namespace, of)
-                return
-            wait_s = min(_FIRST_WAIT_S * 2 ** (attempts - 1), _LONGEST_WAIT_S)
-            log.info("compression put off", reason=str(error), wait_s=wait_s)
-            async with self._database.transaction() as session:
-                await summary_store.postpone_compression(session, namespace, of, seconds=wait_s)
+            await self._put_off(namespace, of, error, attempts=attempts)
+        except TemporalMemoryError:
+            raise
+        except Exception as error:
+            # A fault of ours puts off this window and no other.
+            log.exception("summary not stored", messages=len(stretch.ids))
+            await self._put_off(namespace, of, error, attempts=attempts)
+
+    async def _put_off(self, namespace: str, of: Session, error: Exception, *, attempts: int) -> None:
+        """Try again later, longer each time; for good, leave the oldest messages out."""
+        self._metrics.summaries.labels("failed").inc()
+        reason = str(error) if isinstance(error, ProviderError) else type(error).__name__
+        if attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
+            log.warning("compression given up, the oldest messages leave the window", reason=reason)
+            await self._leave_out(namespace, of)
             return
-        await self._store(namespace, of, stretch, text)
+        wait_s = min(_FIRST_WAIT_S * 2 ** (attempts - 1), _LONGEST_WAIT_S)
+        log.info("compression put off", reason=reason, wait_s=wait_s)
+        async with self._database.transaction() as session:
+            await summary_store.postpone_compression(session, namespace, of, seconds=wait_s)
 
     async def _write(self, model: ChatModel, stretch: Stretch) -> str:
         completion = await model.complete(

@@ -359,3 +359,62 @@ async def test_a_message_that_the_bot_stores_after_the_chat_is_said_once(
         turn = await judged(live, done["turn_id"])
         assert turn["dialogue_ids"][0] == stored["id"]
         assert len(await listed(live)) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "reply"),
+    [
+        ({"reply": "七\0七"}, "七七"),
+        ({"reply": "让我想想</think>七"}, "七"),
+        ({"reply": "七" * 120_000, "piece_chars": 9_000}, "七" * 100_000),
+    ],
+    ids=["NUL", "thoughts", "endless"],
+)
+async def test_what_a_model_says_is_stored_whatever_it_is(
+    serve: LiveFactory, chat_provider: ChatProvider, rule: dict[str, object], reply: str, stream: bool
+) -> None:
+    chat_provider.control(rule | {"only": "chat"})
+    async with serve(
+        **chat_settings(chat_provider, hot_window_tokens=131_072, evaluation_enabled=False)
+    ) as live:
+        if stream:
+            name, done = (await listen(live, "三加四是多少？"))[-1]
+            assert name == "done"
+        else:
+            done = await say(live, "三加四是多少？")
+        assert done["reply"] == reply
+        await judged(live, done["turn_id"])
+        kept = await listed(live)
+        assert [one["content"] for one in kept] == ["三加四是多少？", reply]
+        # What is stored can be written again: exported and imported, or corrected.
+        same = await live.client.patch(f"/dialogues/{kept[-1]['id']}", json={"content": reply})
+        assert same.status_code == 200
+        assert (await say(live, "谢谢", message_uuid="u-2"))["reply"]
+
+
+async def test_a_session_outlives_a_failure_where_roles_must_take_turns(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    strict = {"only": "chat", "strict_roles": True, "times": None}
+    chat_provider.control({"only": "chat", "status": 400, "body": {"message": "no"}}, strict)
+    async with serve(**chat_settings(chat_provider)) as live:
+        assert (await live.client.post("/chat", json=asked("第一句话"))).status_code == 502
+        for number in range(3):
+            assert (await say(live, f"又一句话，第{number}句"))["reply"]
+        last = prompts(chat_provider)[-1]
+        assert "第一句话\n\n又一句话，第0句" in [one["content"] for one in last]
+        await add(live, "机器人先开口", role="assistant", user_id=2)
+        assert (await say(live, "你好呀朋友", user_id=2))["reply"]
+
+
+async def test_a_pasted_document_is_answered_and_searched_by_its_ends(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    async with serve(**chat_settings(chat_provider, evaluation_enabled=False)) as live:
+        await add(live, "我的订单号是ORD123456", created_at=ago(days=3), wait=True)
+        await add(live, "团子打过疫苗了", created_at=ago(days=2), wait=True)
+        padding = "".join(chr(0x4E00 + place % 4_000) for place in range(90_000))
+        done = await say(live, f"团子打过什么针？{padding}另外ORD123456到哪了？")
+        assert {"我的订单号是ORD123456", "团子打过疫苗了"} <= {one["content"] for one in done["memories"]}
+        assert prompts(chat_provider)[-1][-1]["content"].endswith("另外ORD123456到哪了？")

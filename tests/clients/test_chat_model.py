@@ -301,6 +301,27 @@ async def test_all_optional_fields_may_be_refused(chat_provider: ChatProvider) -
         assert (await model.complete(ASKED, temperature=0)).text
 
 
+@pytest.mark.parametrize("strict", [True, "no_system"])
+async def test_a_template_that_wants_turns_gets_them_from_then_on(
+    chat_provider: ChatProvider, strict: object
+) -> None:
+    chat_provider.control({"strict_roles": strict, "times": None})
+    roles = ("system", "assistant", "user", "user", "assistant", "user", "user")
+    prompt = [{"role": role, "content": f"{role} {place}"} for place, role in enumerate(roles)]
+    async with opened(chat_provider) as model:
+        # Those that were under way when the first was refused are asked again, too.
+        answers = await asyncio.gather(*(model.complete(prompt) for _ in range(4)))
+        assert all(answer.text for answer in answers)
+        asked = chat_provider.requests()["count"]
+        async with model.stream(prompt) as answer:
+            assert [text async for text in answer]
+        seen = chat_provider.requests()
+        assert seen["count"] == asked + 1
+        assert seen["statuses"].count(200) == 5
+        told = "\n\n".join(one["content"] for one in seen["bodies"][-1]["messages"])
+        assert [line for line in told.split("\n\n") if line != "…"] == [one["content"] for one in prompt]
+
+
 async def test_thinking_is_not_mentioned_unless_it_is_set(
     chat_provider: ChatProvider, model: ChatModel
 ) -> None:

@@ -161,8 +161,63 @@ def test_an_error_in_an_answer_may_name_its_status(event: dict[str, Any], status
     assert caught.value.status == status
 
 
+@given(text=st.text(st.characters(exclude_categories=["Cs"])), size=st.integers(1, 5))
+def test_no_nul_comes_through_however_it_is_cut(text: str, size: int) -> None:
+    reader = CompletionReader()
+    whole = f"a\0{text}\0b"
+    shown = "".join(
+        reader.feed({"choices": [{"delta": {"content": whole[place : place + size]}}]})
+        for place in range(0, len(whole), size)
+    )
+    assert shown + reader.finish() == whole.replace("\0", "") == reader.completion().text
+
+
 @pytest.mark.parametrize(
-    "usage", [None, 5, [], {"prompt_tokens": "5"}, {"prompt_tokens": -1}, {"prompt_tokens": True}]
+    ("text", "kept"),
+    [
+        ("我在想 secret</think>答案是七", "答案是七"),
+        ("so…\n</think>\n\nSeven.", "Seven."),
+        ("嗯</thinking>七</think>八", "七</think>八"),
+        ("Close it with `</think>`.", "Close it with `</think>`."),
+        ("“</think>”是结束标记", "“</think>”是结束标记"),
+        ("<b>Write <think>x</think> so", "<b>Write <think>x</think> so"),
+    ],
+)
+def test_thoughts_that_nothing_had_opened_are_not_part_of_the_whole(text: str, kept: str) -> None:
+    assert read_completion(json.dumps({"choices": [{"message": {"content": text}}]}).encode()).text == kept
+
+
+def test_thoughts_alone_are_an_empty_answer() -> None:
+    body = json.dumps({"choices": [{"message": {"content": "only thoughts</think>\n"}}]}).encode()
+    with pytest.raises(ValueError, match="empty answer"):
+        read_completion(body)
+
+
+@pytest.mark.parametrize("size", [1_000, 99_999, 100_000, 250_000])
+def test_no_more_text_is_taken_than_one_message_may_have(size: int) -> None:
+    reader = CompletionReader()
+    shown = 0
+    for _ in range(3):
+        shown += len(reader.feed({"choices": [{"delta": {"content": "七" * size}}]}))
+    shown += len(reader.finish())
+    answer = reader.completion()
+    assert shown == len(answer.text) == min(3 * size, 100_000)
+    assert (reader.is_full, answer.finish_reason) == (
+        (True, "length") if 3 * size >= 100_000 else (False, None)
+    )
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        5,
+        [],
+        {"prompt_tokens": "5"},
+        {"prompt_tokens": -1},
+        {"prompt_tokens": True},
+        {"prompt_tokens": 2**31},
+    ],
 )
 def test_usage_that_makes_no_sense_is_none(usage: object) -> None:
     answer = {"choices": [{"message": {"content": "a"}}], "usage": usage}

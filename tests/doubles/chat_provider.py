@@ -13,6 +13,8 @@ one request. A rule is an object of:
   only          "chat", "evaluation", "batch" or "summary"; without: any
   status        answers this HTTP status, with "body" (JSON) or "text", and "headers"
   refuse        list of fields: a request that has one is refused, 400 code 20015; others pass
+  strict_roles  as Mistral's template: 400 where user and assistant do not take turns, a user first;
+                "no_system": as Gemma's, `system` is refused, too
   delay_s       seconds before the answer
   hang_up       the connection is closed without an answer
   garbage       200 and HTML
@@ -175,6 +177,9 @@ class _Handler(BaseHTTPRequestHandler):
             return 400, {"code": 20012, "message": "Model does not exist. Please check it.", "data": None}
         if not request.get("messages"):
             return 400, {"code": 20015, "message": "messages must not be empty", "data": None}
+        complaint = _complaint(request["messages"], rule.get("strict_roles"))
+        if complaint:
+            return 400, {"object": "error", "message": complaint, "type": "BadRequestError", "code": 400}
         for field in rule.get("refuse", []):
             if field in request:
                 message = f"Value error, current model does not support parameter `{field}`."
@@ -217,6 +222,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
+
+
+def _complaint(messages: list[dict[str, Any]], strict: object) -> str | None:
+    roles = [message["role"] for message in messages]
+    if strict == "no_system" and "system" in roles:
+        return "System role not supported"
+    turns = roles[1:] if roles[0] == "system" else roles
+    if strict and turns != [("user", "assistant")[place % 2] for place in range(len(turns))]:
+        return "Conversation roles must alternate user/assistant/user/assistant/..."
+    return None
 
 
 def _content(text: str, rule: dict[str, Any]) -> str:

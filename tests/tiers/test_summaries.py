@@ -10,6 +10,7 @@ import pytest
 from app.clock import utc_now
 from app.database.embedded import EmbeddedPostgres
 from app.dialogues.records import Session
+from app.tiers import summary_store
 from app.tiers.summary_service import SummaryService
 from tests.conftest import LiveFactory, LiveService
 from tests.doubles.chat_fixtures import ChatProvider
@@ -400,3 +401,57 @@ async def test_an_import_of_old_messages_is_not_compressed(
         assert await spoken(live) == [("user", "现在说的")]
         assert not await summary_service(live).work_once()
         assert await summaries_of(live) == []
+
+
+async def test_a_summary_with_a_nul_is_stored_without_it(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    chat_provider.control({"only": "summary", "reply": "聊了\0下棋。", "times": None})
+    async with serve(**small(chat_provider)) as live:
+        await fill(live)
+        await are_there(live)
+        assert [one["content"] for one in await summaries_of(live)] == ["聊了下棋。"]
+
+
+async def test_a_slow_summary_holds_up_no_other_session(
+    serve: LiveFactory, chat_provider: ChatProvider
+) -> None:
+    chat_provider.control({"only": "summary", "delay_s": 15})
+    async with serve(**small(chat_provider)) as live:
+        await fill(live)
+        live.services.summaries.note_window(10**6)
+        await is_asked(chat_provider)
+        for user in (2, 3, 4):
+            await fill(live, user_id=user)
+        for user in (2, 3, 4):
+            await are_there(live, key=str(user))
+        assert await summaries_of(live) == []
+
+
+async def test_a_fault_of_ours_puts_off_one_window_and_no_other(
+    serve: LiveFactory, chat_provider: ChatProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.tiers.summary_service._FIRST_WAIT_S", 0.01)
+    replace_stretch = summary_store.replace_stretch
+
+    async def fail_for_one(session: Any, namespace: str, of: Session, *rest: Any, **more: Any) -> None:
+        if of.user_id == 1:
+            raise RuntimeError("a fault of ours")
+        await replace_stretch(session, namespace, of, *rest, **more)
+
+    monkeypatch.setattr(summary_store, "replace_stretch", fail_for_one)
+    async with serve(**small(chat_provider)) as live:
+        await fill(live)
+        for user in (2, 3):
+            await fill(live, user_id=user)
+            await are_there(live, key=str(user))
+
+        async def is_given_up() -> bool:
+            live.services.summaries.note_window(10**6)
+            sessions = (await live.client.get("/sessions")).json()["sessions"]
+            return all(one["window_tokens"] <= 400 for one in sessions)
+
+        # Tried five times, then the oldest messages leave: the model is not asked for ever.
+        await eventually(is_given_up)
+        assert await summaries_of(live) == []
+        assert len(await listed(live)) == 12
