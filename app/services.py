@@ -157,6 +157,7 @@ async def open_services(
             summaries=summaries,
             clock=clock,
             timeout_s=settings.chat.timeout_s,
+            scrub=settings.record.scrub,
         )
         stack.push_async_callback(chat.aclose)
         keyring = KeyringService(database=database, clock=clock)
@@ -175,7 +176,9 @@ async def open_services(
             settings=settings,
             clock=clock,
             metrics=metrics,
-            dialogues=DialogueService(database=database, embedding=pipeline, clock=clock),
+            dialogues=DialogueService(
+                database=database, embedding=pipeline, clock=clock, scrub=settings.record.scrub
+            ),
             sessions=sessions,
             summaries=summaries,
             embedder=embedder,

@@ -5,13 +5,12 @@ and never shows its value: it may be a secret.
 """
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -19,86 +18,23 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from app.errors import SettingsError
 from app.settings_file import read_config_file
+from app.settings_values import (
+    ApiKey,
+    read_keys,
+    read_origins,
+    read_rate,
+    read_time_of_day,
+    read_url,
+    read_zone,
+)
 
-NAMESPACE_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAX_TOKENS = 131_072
-_RATE = re.compile(r"([1-9]\d{0,8})/(second|minute|hour)")
-_UNIT_S = {"second": 1, "minute": 60, "hour": 3600}
-_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 
 Language = Literal["zh", "en"]
+ScrubMode = Literal["off", "mask", "refuse"]
 
-
-@dataclass(frozen=True)
-class ApiKey:
-    """A key and the one namespace it opens."""
-
-    namespace: str
-    secret: SecretStr
-
-
-def _read_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("is not an IANA time zone such as Asia/Shanghai") from error
-    return name
-
-
-def _read_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
-    return url.rstrip("/")
-
-
-def _read_time_of_day(value: object) -> object:
-    if isinstance(value, str) and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value):
-        raise ValueError("must be a time of day such as 03:30")
-    return value
-
-
-def _read_keys(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    keys = []
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        namespace, separator, secret = part.partition("=")
-        if not separator or not NAMESPACE_FORM.fullmatch(namespace.strip()):
-            raise ValueError(
-                "must be namespace=key,namespace=key (namespace: letters, digits, . _ -, at most 64)"
-            )
-        if (
-            not secret.strip()
-            or not secret.isascii()
-            or any(character.isspace() for character in secret.strip())
-        ):
-            raise ValueError(f"has an empty or unusable key for namespace {namespace.strip()}")
-        keys.append(ApiKey(namespace.strip(), SecretStr(secret.strip())))
-    if len({key.secret.get_secret_value() for key in keys}) < len(keys):
-        raise ValueError("gives the same key twice")
-    return tuple(keys)
-
-
-def _read_rate(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    found = _RATE.fullmatch(value.replace(" ", ""))
-    if found is None:
-        raise ValueError("must be a number of requests and a time, such as 600/minute (second, minute, hour)")
-    return int(found[1]), _UNIT_S[found[2]]
-
-
-def _read_origins(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    origins = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not all(_ORIGIN.fullmatch(origin) for origin in origins):
-        raise ValueError("must be origins as browsers send them, such as https://console.example, one by one")
-    return origins
-
-
-_Zone = Annotated[str, AfterValidator(_read_zone)]
-_Url = Annotated[str, AfterValidator(_read_url)]
+_Zone = Annotated[str, AfterValidator(read_zone)]
+_Url = Annotated[str, AfterValidator(read_url)]
 _Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
@@ -127,10 +63,11 @@ class _Variables(BaseSettings):
     data_dir: Path = Path("data")
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(_read_keys)] = ()
+    api_keys: Annotated[tuple[ApiKey, ...], NoDecode, BeforeValidator(read_keys)] = ()
     allow_anonymous: bool = False
-    rate_limit: Annotated[tuple[int, int] | None, NoDecode, BeforeValidator(_read_rate)] = None
-    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_read_origins)] = ()
+    rate_limit: Annotated[tuple[int, int] | None, NoDecode, BeforeValidator(read_rate)] = None
+    scrub: ScrubMode = "off"
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = ()
     timezone: _Zone = "Asia/Shanghai"
     prompt_language: Language = "zh"
     ids_as_strings: bool = False
@@ -175,7 +112,7 @@ class _Variables(BaseSettings):
     summary_model: str | None = None
     summary_max_chars: int = Field(default=200, ge=20, le=2000)
     forget_unretrieved_days: int = Field(default=90, ge=0)
-    forget_at: Annotated[time, BeforeValidator(_read_time_of_day)] = time(3, 30)
+    forget_at: Annotated[time, BeforeValidator(read_time_of_day)] = time(3, 30)
 
     @classmethod
     def settings_customise_sources(
@@ -257,6 +194,13 @@ class RerankSettings:
 
 
 @dataclass(frozen=True)
+class RecordSettings:
+    """`scrub`: what is done with secrets and personal data in what is written."""
+
+    scrub: ScrubMode
+
+
+@dataclass(frozen=True)
 class RecallSettings:
     zone: ZoneInfo
     language: Language
@@ -315,6 +259,7 @@ class Settings:
     database: DatabaseSettings
     embedding: EmbeddingSettings
     rerank: RerankSettings
+    record: RecordSettings
     recall: RecallSettings
     chat: ChatSettings
     evaluation: EvaluationSettings
@@ -383,6 +328,7 @@ def _in_sections(flat: _Variables) -> Settings:
         rerank=RerankSettings(
             flat.rerank_model, flat.rerank_base_url, flat.rerank_api_key, flat.rerank_timeout_s
         ),
+        record=RecordSettings(flat.scrub),
         recall=RecallSettings(
             zone=ZoneInfo(flat.timezone),
             language=flat.prompt_language,

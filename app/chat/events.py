@@ -1,11 +1,12 @@
 """What a chat asks for, and what is told of it while it goes on. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from app.dialogues.records import Session
-from app.errors import TemporalMemoryError
+from app.dialogues.scrubbing import PersonalDataError, ScrubMode, scrub_text
+from app.errors import FieldFault, InvalidInputError, TemporalMemoryError
 from app.recall.records import Language, Memory
 from app.tiers.records import Summary
 
@@ -76,3 +77,22 @@ class Failed:
 
 
 ChatEvent = Recalled | Delta | Done | Failed
+
+
+def scrub_request(request: ChatRequest, mode: ScrubMode) -> ChatRequest:
+    """The request as it may be kept.
+
+    Raises:
+        InvalidInputError: it holds what is not kept here, and the mode is `refuse`.
+    """
+    if mode == "off":
+        return request
+    try:
+        return replace(
+            request,
+            user_input=scrub_text(request.user_input, mode),
+            sender_name=request.sender_name and scrub_text(request.sender_name, mode),
+            assistant_name=request.assistant_name and scrub_text(request.assistant_name, mode),
+        )
+    except PersonalDataError as error:
+        raise InvalidInputError([FieldFault("/user_input", str(error))]) from None

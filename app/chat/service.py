@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from app.chat.composer import ComposedPrompt, PromptService
-from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage
+from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage, scrub_request
 from app.clients.chat_model import ChatModel, Completion
 from app.clock import Clock, monotonic_s
 from app.database.engine import Database, WriteSession
@@ -20,6 +20,7 @@ from app.database.work_loop import LEASE_S, holding
 from app.dialogues import store as dialogue_store
 from app.dialogues.preparation import prepare, time_ordered_uuid
 from app.dialogues.records import NewDialogue, PreparedDialogue
+from app.dialogues.scrubbing import ScrubMode, scrub_text
 from app.dialogues.tokens import count_tokens
 from app.dialogues.writing_service import compute_apart
 from app.errors import (
@@ -81,6 +82,7 @@ class ChatService:
         summaries: SummaryService,
         clock: Clock,
         timeout_s: float,
+        scrub: ScrubMode = "off",
     ) -> None:
         """Open nothing.
 
@@ -92,7 +94,10 @@ class ChatService:
             summaries: is told of each message that has entered a window.
             clock: what time it is.
             timeout_s: of the model; how long a turn that another request is answering is waited for.
+            scrub: what is done with secrets and personal data. The model is sent what is kept; its reply,
+                which nobody can refuse, is told as it is and kept with marks.
         """
+        self._scrub = scrub
         self._database = database
         self._prompts = prompts
         self._model = model
@@ -108,6 +113,7 @@ class ChatService:
         Raises:
             ChatModelNotConfiguredError: there is no model.
             ConflictError: the message_uuid belongs to another message.
+            InvalidInputError: the message holds what is not kept here.
             ProviderTimeoutError: the model was too slow.
             ProviderError: the model failed.
         """
@@ -126,7 +132,9 @@ class ChatService:
         Raises:
             ChatModelNotConfiguredError: there is no model.
             ConflictError: the message_uuid belongs to another message.
+            InvalidInputError: the message holds what is not kept here.
         """
+        request = scrub_request(request, self._scrub)
         message = NewDialogue(
             user_id=request.session.user_id,
             group_id=request.session.group_id,
@@ -309,14 +317,15 @@ class ChatService:
     async def _record(self, turn: Turn, prompt: ComposedPrompt, completion: Completion) -> Done:
         # The reply stands behind what it answers, whatever the clock does meanwhile.
         replied_at = max(self._clock(), turn.created_at + _INSTANT)
-        reply_tokens = await compute_apart(partial(count_tokens, completion.text), chars=len(completion.text))
+        kept = completion.text if self._scrub == "off" else scrub_text(completion.text, "mask")
+        reply_tokens = await compute_apart(partial(count_tokens, kept), chars=len(kept))
         usage = Usage(
             prompt_tokens=completion.prompt_tokens or prompt.token_count,
             completion_tokens=completion.completion_tokens or reply_tokens,
             memory_tokens=prompt.recalled.token_count if prompt.recalled else 0,
         )
         answer = Answer(
-            reply=completion.text,
+            reply=kept,
             replied_at=replied_at,
             memories=tuple(
                 Recollection(
@@ -345,7 +354,7 @@ class ChatService:
                     turn.session,
                     turn_id=turn.turn_id,
                     role="assistant",
-                    content=completion.text,
+                    content=kept,
                     sender_name=turn.assistant_name,
                     token_count=reply_tokens,
                     created_at=replied_at,

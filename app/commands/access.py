@@ -13,7 +13,8 @@ from app.access.callers import Role
 from app.access.keys import PREFIX_FORM, KeyRecord
 from app.commands.command_settings import load_command_settings
 from app.services import open_administration
-from app.settings import NAMESPACE_FORM, Settings
+from app.settings import Settings
+from app.settings_values import NAMESPACE_FORM
 
 _HEADINGS: Final = ("KEY", "NAMESPACE", "ROLE", "LABEL", "CREATED", "LAST USED", "STATE")
 

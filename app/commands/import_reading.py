@@ -25,6 +25,7 @@ from app.api.dialogues import DialogueRequest, check_created_at
 from app.api.fields import Flag, at_zone
 from app.dialogues.preparation import prepare
 from app.dialogues.records import Kind, NewDialogue, PreparedDialogue, Session
+from app.dialogues.scrubbing import ScrubMode, scrub_text
 from app.dialogues.transfer import Namer, read_entries
 from app.dialogues.transfer_shapes import LogOwner, ShapeReader
 from app.errors import UnavailableError
@@ -52,12 +53,14 @@ class ReadingOptions:
         zone: of times without offset.
         owner: whose a chat log without user ids is.
         batch_size: entries of the file in a batch.
+        scrub: what is done with secrets and personal data.
     """
 
     namespace: str
     zone: ZoneInfo
     owner: LogOwner | None
     batch_size: int
+    scrub: ScrubMode = "off"
 
 
 @dataclass(slots=True)
@@ -181,7 +184,7 @@ def read_batches(stream: BinaryIO, options: ReadingOptions, *, now: datetime) ->
                 if found is None:
                     batch.skipped += 1
                     continue
-                message = _read_message(found, options.zone, latest=latest, namer=namer)
+                message = _read_message(found, options, latest=latest, namer=namer)
             except ValidationError as error:
                 batch.faults.append((entry.place, _first_fault(error)))
             except ValueError as error:
@@ -197,8 +200,9 @@ def read_batches(stream: BinaryIO, options: ReadingOptions, *, now: datetime) ->
 
 
 def _read_message(
-    fields: dict[str, object], zone: ZoneInfo, *, latest: datetime, namer: Namer
+    fields: dict[str, object], options: ReadingOptions, *, latest: datetime, namer: Namer
 ) -> NewDialogue:
+    zone = options.zone
     read = ImportedDialogue.model_validate(fields)
     created_at = None if read.created_at is None else at_zone(read.created_at, zone)
     if created_at is not None:
@@ -206,20 +210,21 @@ def _read_message(
             check_created_at(created_at, zone=zone, latest=latest)
         except ValueError as error:
             raise ValueError(f"created_at: {error}") from None
+    content = scrub_text(read.content, options.scrub)
     message_uuid = read.message_uuid
     if message_uuid is None and read.message_id is None:
         message_uuid = namer.name(
             Session(read.user_id, read.group_id),
             role=read.role,
             created_at=created_at,
-            content=read.content,
+            content=content,
         )
     return NewDialogue(
         user_id=read.user_id,
         role=read.role,
-        content=read.content,
+        content=content,
         group_id=read.group_id,
-        sender_name=read.sender_name,
+        sender_name=read.sender_name and scrub_text(read.sender_name, options.scrub),
         message_id=read.message_id,
         message_uuid=message_uuid,
         created_at=created_at,

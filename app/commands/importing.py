@@ -68,7 +68,13 @@ async def import_stream(
     Raises:
         UnavailableError: that process has died.
     """
-    how = ReadingOptions(options.namespace, options.zone, options.owner, options.batch_size)
+    how = ReadingOptions(
+        options.namespace,
+        options.zone,
+        options.owner,
+        options.batch_size,
+        scrub=services.settings.record.scrub,
+    )
     with open_batches(stream, how, now=services.clock()) as batches:
         reading = asyncio.create_task(asyncio.to_thread(next, batches, None))
         try:

@@ -1,6 +1,7 @@
 """Writes, reads, edits and erases messages."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -27,10 +28,11 @@ from app.dialogues.records import (
     Session,
     Stored,
 )
+from app.dialogues.scrubbing import PersonalDataError, ScrubMode, scrub_dialogues, scrub_text
 from app.dialogues.tokens import count_tokens
 from app.dialogues.transfer_store import ExportScope, read_export_page
 from app.dialogues.writing_service import WritingService, compute_apart, has_expired
-from app.errors import NotFoundError
+from app.errors import FieldFault, InvalidInputError, NotFoundError
 
 _EXPORT_PAGE = 1000
 
@@ -38,10 +40,14 @@ _EXPORT_PAGE = 1000
 class DialogueService:
     """The record of who said what."""
 
-    def __init__(self, *, database: Database, embedding: EmbeddingPipeline, clock: Clock) -> None:
+    def __init__(
+        self, *, database: Database, embedding: EmbeddingPipeline, clock: Clock, scrub: ScrubMode = "off"
+    ) -> None:
+        """Open nothing; `scrub`: what is done with secrets and personal data in what is written."""
         self._database = database
         self._embedding = embedding
         self._clock = clock
+        self._scrub = scrub
         self._writing = WritingService(database=database, embedding=embedding, clock=clock)
 
     async def add(self, namespace: str, new: NewDialogue, *, wait: bool = False) -> Stored:
@@ -54,8 +60,10 @@ class DialogueService:
 
         Raises:
             ConflictError: its uuid belongs to another message.
+            InvalidInputError: it holds what is not kept here.
         """
-        return (await self._writing.add(namespace, [new], wait=wait, name=lambda _: ""))[0]
+        kept = await self._scrubbed([new], point=lambda _: "/content")
+        return (await self._writing.add(namespace, kept, wait=wait, name=lambda _: ""))[0]
 
     async def add_many(
         self, namespace: str, new: Sequence[NewDialogue], *, wait: bool = False
@@ -64,13 +72,15 @@ class DialogueService:
 
         Raises:
             ConflictError: a uuid belongs to another message; the error names the index.
+            InvalidInputError: some hold what is not kept here; the error names them.
         """
-        return await self._writing.add(namespace, new, wait=wait, name=_name_place)
+        kept = await self._scrubbed(new, point=lambda index: f"/dialogues/{index}/content")
+        return await self._writing.add(namespace, kept, wait=wait, name=_name_place)
 
     async def add_prepared(
         self, namespace: str, prepared: Sequence[PreparedDialogue], *, wait: bool = False
     ) -> list[Stored]:
-        """The same as `add_many`, for messages that have been prepared elsewhere."""
+        """The same as `add_many`, for messages that have been prepared elsewhere, and scrubbed there."""
         return await self._writing.add_prepared(namespace, prepared, wait=wait, name=_name_place)
 
     async def get(self, namespace: str, dialogue_id: int) -> Dialogue:
@@ -90,14 +100,17 @@ class DialogueService:
 
         Raises:
             NotFoundError: the namespace has none with this id, or it has expired.
+            InvalidInputError: the content holds what is not kept here.
         """
         if change == DialogueChange():
             return await self.get(namespace, dialogue_id)
         token_count, terms, kind = None, None, None
         if change.content is not UNSET:
             changed_from = await self.get(namespace, dialogue_id)
+            content = self._scrub_content(change.content)
+            change = replace(change, content=content)
             token_count, terms, kind = await compute_apart(
-                partial(_read_content, change.content, changed_from), chars=len(change.content)
+                partial(_read_content, content, changed_from), chars=len(content)
             )
         async with self._database.transaction() as session:
             # Turns first, as everybody locks them.
@@ -189,6 +202,20 @@ class DialogueService:
                 return
             yield page
             after = page[-1]
+
+    async def _scrubbed(
+        self, new: Sequence[NewDialogue], *, point: Callable[[int], str]
+    ) -> Sequence[NewDialogue]:
+        return await compute_apart(
+            partial(scrub_dialogues, new, self._scrub, point=point),
+            chars=sum(len(one.content) for one in new),
+        )
+
+    def _scrub_content(self, content: str) -> str:
+        try:
+            return scrub_text(content, self._scrub)
+        except PersonalDataError as error:
+            raise InvalidInputError([FieldFault("/content", str(error))]) from None
 
     async def queue_facts(self) -> QueueFacts:
         """How many messages wait for their vector, in all namespaces."""
