@@ -12,6 +12,7 @@ import asyncpg
 import httpx
 import pytest
 import uvicorn
+from blockbuster import blockbuster_ctx
 from hypothesis import settings as hypothesis_settings
 
 from app.commands.serving import bind
@@ -30,6 +31,31 @@ pytest_plugins = ["tests.doubles.fixtures", "tests.doubles.chat_fixtures", "test
 _NUMBERS = count(1)
 _TEMPLATE = "template_migrated"
 OFFLINE_DIMENSIONS = 384
+# A start reads files, before the first request. Later a zone that was not named before, the source lines of a
+# stack, and the driver's search for a file of passwords: each a few small reads. The embedded server is started
+# and stopped in threads, except by tests, which have nothing else to do.
+_MAY_READ_FILES = (
+    ("app/settings.py", "load_settings"),
+    ("app/api/application.py", "build_api"),
+    ("app/telemetry.py", "_begin_at_zero"),
+    ("app/services.py", "open_services"),
+    ("app/database/migrations.py", "upgrade"),
+    ("app/database/embedded.py", "__exit__"),
+    ("tests/test_health.py", "processes"),
+    ("app/api/fields.py", "read_zone"),
+    ("structlog/_base.py", "_process_event"),
+    ("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_call_of_ours_blocks_the_loop() -> Iterator[None]:
+    """Whatever of app/ waits for a file, a socket, a lock or a pause on the event loop fails its test."""
+    with blockbuster_ctx("app") as guard:
+        for function in guard.functions.values():
+            for file, name in _MAY_READ_FILES:
+                function.can_block_in(file, name)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -62,5 +62,9 @@ async def check_ready(request: Request, services: Injected) -> Response:
 async def show_metrics(request: Request, services: Injected) -> Response:
     """The metrics of the service: of this process, or of all of its workers."""
     await services.health.refresh_gauges()
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):
+        # A version that is no number: whoever asks so gets what everybody can read.
+        encode, content_type = choose_encoder("")
     return Response(encode(services.metrics.collected()), media_type=content_type)

@@ -1,0 +1,5 @@
+"""The fixture of service processes."""
+
+from tests.processes import run_service
+
+__all__ = ["run_service"]
