@@ -25,7 +25,7 @@ UNSETTLED: Final = re.compile(
     r"^(?:我|我们)?(?:.{0,2})(?:想|打算|准备|考虑|正在|希望)(?:要|着|去)?(?:换|改|搬|辞|转|跳)|\b(?:want"
     r"|plan|hope|thinking|would like|going) (?:to|of|about) "
     r"|(?:喜欢|爱上?|享受|讨厌)(?:住|在|上班|工作|我的|这)"
-    r"|太.{1,6}了|\btoo (?!$)"
+    r"|不(?:太|大)?(?:想|愿意?|打算)|(?:我|现在|很|好)想(?!到|起)|太.{1,6}了|\btoo (?!$)"
     r"|\b(?:love|like|enjoy|hate) (?:living|working|it|this|my|the|our)\b"
 )
 # What is proposed to others, or done to a thing on the way, is no fact that has changed.

@@ -46,7 +46,7 @@ _CERTAIN: Final = 2.0
 _SLIP_REACH: Final = 2
 _FIRST_PERSON: Final = re.compile(r"我|\bmy\b")
 _PAST: Final = re.compile("那是(?:以前|之前|过去|原来)|(?:以前|之前|上次)说")
-_DENIED: Final = re.compile(r"不|没|别|\bnot\b|n't\b|\bno\b|\bnever\b|\bused to\b")
+_DENIED: Final = re.compile(r"不|没|别|\bnot\b|n't\b|\bno\b|\bnever\b|\bused to\b|\bleft\b|\bquit\b|\bsold\b")
 _NUMBER: Final = re.compile(r"\d")
 _POSSESSIVE: Final = re.compile(r"^(?:(?:我|咱|我们|咱们|这次|今年)的?|(?:my|our|the|this) )")
 _PIECES: Final = re.compile(r"[^,。!;]+[,。!;]*|[,。!;]+")
@@ -278,11 +278,13 @@ def _may_be_meant(correction: Correction, folded: str, theirs: Topic) -> bool:
         return False
     if AIM.search(folded) and not AIM.search(correction.words):
         return False
-    if FOR_TODAY.search(correction.words) and not (
-        correction.is_slip or set(mine.values) & set(theirs.values)
-    ):
+    if FOR_TODAY.search(correction.words) and not (correction.is_slip or _names_another_value(mine, theirs)):
         return False
     return not mine.persons or bool(mine.persons & theirs.persons)
+
+
+def _names_another_value(mine: Topic, theirs: Topic) -> bool:
+    return any(mine.values[kind] - theirs.values[kind] for kind in mine.values if kind in theirs.values)
 
 
 def _is_another_matter(correction: Correction, theirs: Topic) -> bool:
@@ -353,7 +355,6 @@ def _replaces_nothing(correction: Correction, folded: str, theirs: Topic) -> boo
         bool(theirs.terms - _names_of(mine))
         and theirs.terms <= mine.terms
         and not mine.values
-        and (correction.replacement is None or _contains(folded, correction.replacement))
         and bool(_DENIED.search(folded)) == bool(_DENIED.search(correction.words))
     )
 

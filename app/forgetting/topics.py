@@ -32,7 +32,7 @@ _MATTERS: Final[Mapping[str, re.Pattern[str]]] = {
         "form of address": r"叫我|称呼我|喊我|\bcall me\b",
         "name": r"叫(?!我|车|外卖|醒|人)|名字|改名|姓名|\bname(?:d)?\b|\bcalled\b",
         "work": r"上班|工作|换组|转岗|负责|跳槽|入职|离职|辞职|任职|就职"
-        r"|\bwork(?:s|ed|ing)? (?:at|for|in|as)\b|\bjob\b"
+        r"|\bwork(?:s|ed|ing)? (?:at|for|in|as)\b(?! \d)|\bjob\b"
         r"|\bemployer\b",
         "studies": r"专业|学的是|主修|\bmajor",
         "car": r"换车|的车|开车|开的是|车是|\bmy car\b|\bdrive\b",

@@ -87,6 +87,11 @@ def test_of_several_the_newest_is_meant() -> None:
         ("She is not my sister, she's my cousin", "my sister is a doctor"),
         ("今年生日改在公司过了", "我生日是三月八号"),
         ("会议改到星期五了", "会议定在周五"),
+        ("I work at Apple on the design team now", "I work at Apple"),
+        ("I'm actually living in Rome near the station now", "I live in Rome"),
+        ("我现在学法语学到B1了", "我在学法语"),
+        ("我现在不想住在杭州了", "我住在杭州"),
+        ("这周二的瑜伽课取消了", "我每周二上瑜伽课"),
     ],
 )
 def test_what_only_looks_like_a_correction_marks_nothing(message: str, earlier: str) -> None:
