@@ -263,6 +263,10 @@ class ChatService:
             raise
         except UnavailableError as error:
             last = Failed(error)
+        except Exception:
+            # Whoever listens is told, whatever fails; what looks after abandoned turns keeps the message.
+            log.exception("turn not kept", turn_id=turn.turn_id)
+            last = Failed(TemporalMemoryError("the turn could not be answered"))
         events.put_nowait(last)
         if isinstance(last, Done):
             self._evaluation.wake()

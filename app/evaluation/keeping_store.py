@@ -113,7 +113,7 @@ async def _let_go(session: WriteSession, turn: Turn) -> tuple[int | None, int | 
 async def _keep(
     session: WriteSession, turn: Turn, message: PreparedDialogue, *, now: datetime
 ) -> tuple[Dialogue, bool]:
-    """Store a message of a turn; one that is there already gets its score and expiry.
+    """Store a message of a turn; one that it has stored before gets its score and expiry.
 
     Returns:
         The message, and whether it is new.
@@ -132,12 +132,13 @@ async def _keep(
             return stored, True
         uuid = own.message_uuid
         there = (await dialogue_store.find_by_uuid(session, turn.namespace, [uuid]))[uuid]
-    # Posted by the bot itself, or kept before there was a verdict; without a score it stays as it is.
-    if message.score is None:
+    is_ours = there.dialogue.id in turn.dialogue_ids
+    # What the bot has stored itself is kept as the bot wants it: only a score that it left open is filled in.
+    if message.score is None or not (is_ours or there.dialogue.score is None):
         return there.dialogue, False
     change = DialogueChange(score=message.score)
     # Who has pinned it meanwhile wants no end of it.
-    if not there.dialogue.pinned:
+    if is_ours and not there.dialogue.pinned:
         change = replace(change, expires_at=message.expires_at)
     changed = await dialogue_store.update_dialogue(
         session, turn.namespace, there.dialogue.id, change, now=now

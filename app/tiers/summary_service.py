@@ -6,7 +6,7 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from app.clients.chat_model import ChatModel
-from app.clock import Clock
+from app.clock import Clock, monotonic_s
 from app.database.engine import Database, WriteSession
 from app.database.work_loop import LEASE_S, WorkLoop, holding
 from app.dialogues.embedding import EmbeddingPipeline
@@ -14,7 +14,14 @@ from app.dialogues.preparation import prepare
 from app.dialogues.records import NewDialogue, Session
 from app.dialogues.tokens import count_tokens, cut_to_tokens
 from app.dialogues.writing_store import insert_dialogues
-from app.errors import ProviderError, ProviderRejectedError, TemporalMemoryError
+from app.errors import (
+    ProviderBusyError,
+    ProviderDeniedError,
+    ProviderError,
+    ProviderRejectedError,
+    ProviderTimeoutError,
+    TemporalMemoryError,
+)
 from app.telemetry import Metrics, get_logger
 from app.tiers import summary_store
 from app.tiers.records import Summary
@@ -24,15 +31,34 @@ from app.tiers.summary_store import Stretch, StretchGoneError
 log = get_logger(__name__)
 
 _MOST_ATTEMPTS = 5
+# Of a model that is away; by the waits between them about a day, and nothing presses meanwhile.
+_MOST_ATTEMPTS_AWAY = 290
+# Rows become visible when their transaction ends, not in the order of their numbers.
+_LATE_ROWS_S = 60.0
 # One slow answer must not hold up every session.
 _AT_ONCE = 4
-# A look costs one pass over an index of all windows.
 _POLL_S = 5.0
 _FIRST_WAIT_S = 5.0
 _LONGEST_WAIT_S = 300.0
 _MOST_CHARS_AT_ONCE = 20_000
 _REMEMBERED_SESSIONS = 2_000
 _RECENT = 3
+
+
+class _Looked:
+    """Up to which row all windows have been looked at: a look at all of them is made once, at the start."""
+
+    def __init__(self) -> None:
+        self.since_row = 0
+        self._next: tuple[float, int] | None = None
+
+    def note(self, last_row: int, *, now_s: float) -> None:
+        """A look found nothing more to do, when this row was the last to be seen."""
+        if self._next is None:
+            self._next = now_s, last_row
+        elif now_s - self._next[0] >= _LATE_ROWS_S:
+            self.since_row = self._next[1]
+            self._next = now_s, last_row
 
 
 class SummaryService:
@@ -70,6 +96,7 @@ class SummaryService:
         self._zone = zone
         self._budget = hot_window_tokens
         self._max_chars = max_chars
+        self._looked = _Looked()
         self._known: OrderedDict[tuple[str, Session], list[Summary]] = OrderedDict()
         self._loop = WorkLoop("compression", self.work_once, workers=_AT_ONCE, poll_s=_POLL_S)
 
@@ -123,8 +150,12 @@ class SummaryService:
     async def work_once(self) -> bool:
         """Compress one window that is over its budget; whether there was one."""
         async with self._database.transaction() as session:
-            claimed = await summary_store.claim_window(session, budget_tokens=self._budget, lease_s=LEASE_S)
+            last_row = await summary_store.read_last_row(session)
+            claimed = await summary_store.claim_window(
+                session, budget_tokens=self._budget, lease_s=LEASE_S, since_row=self._looked.since_row
+            )
         if claimed is None:
+            self._looked.note(last_row, now_s=monotonic_s())
             return False
         # Where there is one, there may be more: another worker looks.
         self._loop.wake()
@@ -164,11 +195,13 @@ class SummaryService:
         """Try again later, longer each time; for good, leave the oldest messages out."""
         self._metrics.summaries.labels("failed").inc()
         reason = str(error) if isinstance(error, ProviderError) else type(error).__name__
-        if attempts >= _MOST_ATTEMPTS or isinstance(error, ProviderRejectedError):
+        is_away = isinstance(error, ProviderBusyError | ProviderTimeoutError | ProviderDeniedError)
+        most = _MOST_ATTEMPTS_AWAY if is_away else _MOST_ATTEMPTS
+        if attempts >= most or isinstance(error, ProviderRejectedError):
             log.warning("compression given up, the oldest messages leave the window", reason=reason)
             await self._leave_out(namespace, of)
             return
-        wait_s = min(_FIRST_WAIT_S * 2 ** (attempts - 1), _LONGEST_WAIT_S)
+        wait_s = min(_FIRST_WAIT_S * 2 ** min(attempts - 1, 30), _LONGEST_WAIT_S)
         log.info("compression put off", reason=reason, wait_s=wait_s)
         async with self._database.transaction() as session:
             await summary_store.postpone_compression(session, namespace, of, seconds=wait_s)
@@ -211,7 +244,7 @@ class SummaryService:
             self._pipeline.wake()
             log.info("window compressed", messages=len(stretch.ids), characters=len(content))
         async with self._database.transaction() as session:
-            await summary_store.finish_compression(session, namespace, of)
+            await summary_store.finish_compression(session, namespace, of, budget_tokens=self._budget)
 
     async def _leave_out(self, namespace: str, of: Session) -> None:
         async with self._database.transaction() as session:
@@ -220,7 +253,7 @@ class SummaryService:
             )
             await summary_store.drop_messages(session, excess.ids)
             await self._shorten_newest(session, namespace, of)
-            await summary_store.finish_compression(session, namespace, of)
+            await summary_store.finish_compression(session, namespace, of, budget_tokens=self._budget)
 
     async def _shorten_newest(self, session: WriteSession, namespace: str, of: Session) -> None:
         """A newest message that is longer than the whole window is held cut: it must not empty the window."""

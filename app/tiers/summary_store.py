@@ -79,16 +79,34 @@ async def read_newest_ids(
     return list(reversed(list(rows.scalars())))
 
 
+async def read_last_row(session: WriteSession) -> int:
+    """The number of the window row that was written last; 0 where there is none."""
+    found = await session.execute(text("SELECT coalesce(max(id), 0) FROM window_messages"))
+    return int(found.scalar_one())
+
+
 async def claim_window(
-    session: WriteSession, *, budget_tokens: int, lease_s: float
+    session: WriteSession, *, budget_tokens: int, lease_s: float, since_row: int
 ) -> tuple[str, Session] | None:
-    """Take one window that is over its budget and that nobody is compressing, for a while."""
+    """Take one window that is over its budget and that nobody is compressing, for a while.
+
+    Args:
+        session: a transaction.
+        budget_tokens: of a window.
+        lease_s: how long nobody else takes it.
+        since_row: only windows with a row behind this one are looked at, and those that were claimed before.
+    """
     row = (
         await session.execute(
             text(
                 """
-                WITH over AS (
-                    SELECT namespace, group_key, user_id FROM window_messages
+                WITH changed AS (
+                    SELECT namespace, group_key, user_id FROM window_messages WHERE id > :since_row
+                    UNION
+                    SELECT namespace, group_key, user_id FROM compressions WHERE available_at <= now()
+                ), over AS (
+                    SELECT namespace, group_key, user_id
+                    FROM changed JOIN window_messages USING (namespace, group_key, user_id)
                     GROUP BY namespace, group_key, user_id HAVING sum(token_count) > :budget
                 ), free AS (
                     SELECT over.* FROM over LEFT JOIN compressions c USING (namespace, group_key, user_id)
@@ -103,7 +121,7 @@ async def claim_window(
                 RETURNING namespace, group_key, user_id
                 """
             ),
-            {"budget": budget_tokens, "lease": lease_s},
+            {"budget": budget_tokens, "lease": lease_s, "since_row": since_row},
         )
     ).one_or_none()
     if row is None:
@@ -122,15 +140,31 @@ async def postpone_compression(session: WriteSession, namespace: str, of: Sessio
     )
 
 
-async def finish_compression(session: WriteSession, namespace: str, of: Session) -> None:
-    """Give up the claim on a window for good: the next stretch starts afresh."""
-    await session.execute(
+async def finish_compression(
+    session: WriteSession, namespace: str, of: Session, *, budget_tokens: int
+) -> None:
+    """Give up the claim on a window for good; one that is still over its budget may be taken afresh."""
+    values = {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id}
+    left = await session.execute(
         text(
-            "DELETE FROM compressions"
-            " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+            """
+            UPDATE compressions c SET available_at = now(), attempts = 0
+            WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
+                AND (SELECT sum(token_count) FROM window_messages w WHERE w.namespace = c.namespace
+                    AND w.group_key = c.group_key AND w.user_id = c.user_id) > :budget
+            RETURNING 1
+            """
         ),
-        {"namespace": namespace, "group_key": of.group_key, "user_id": of.user_id},
+        values | {"budget": budget_tokens},
     )
+    if left.first() is None:
+        await session.execute(
+            text(
+                "DELETE FROM compressions"
+                " WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id"
+            ),
+            values,
+        )
 
 
 async def read_attempts(session: WriteSession, namespace: str, of: Session) -> int:

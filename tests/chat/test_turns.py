@@ -418,3 +418,51 @@ async def test_a_pasted_document_is_answered_and_searched_by_its_ends(
         done = await say(live, f"团子打过什么针？{padding}另外ORD123456到哪了？")
         assert {"我的订单号是ORD123456", "团子打过疫苗了"} <= {one["content"] for one in done["memories"]}
         assert prompts(chat_provider)[-1][-1]["content"].endswith("另外ORD123456到哪了？")
+
+
+@pytest.mark.parametrize("score", [10, 30, 95])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"score": 100},
+        {"expires_at": "2099-01-01T00:00:00Z"},
+        {"score": 3, "expires_at": "2099-01-01T00:00:00Z"},
+    ],
+    ids=str,
+)
+async def test_what_the_bot_has_stored_is_kept_as_the_bot_wants_it(
+    serve: LiveFactory, chat_provider: ChatProvider, wanted: dict[str, object], score: int
+) -> None:
+    chat_provider.control({"score": score, "times": None})
+    async with serve(**chat_settings(chat_provider)) as live:
+        before = await add(live, "那个项目的截止日期是周五", message_uuid="u-1", **wanted)
+        done = await say(live, "那个项目的截止日期是周五", message_uuid="u-1")
+        await judged(live, done["turn_id"])
+        after = (await live.client.get(f"/dialogues/{before['id']}")).json()
+        assert after["expires_at"] == before["expires_at"]
+        assert after["score"] in ({before["score"]} if before["score"] is not None else {None, score})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_whoever_waits_is_told_of_a_fault_of_ours(
+    serve: LiveFactory,
+    chat_provider: ChatProvider,
+    postgres: EmbeddedPostgres,
+    database_name: str,
+    stream: bool,
+) -> None:
+    chat_provider.control({"only": "chat", "status": 400, "body": {"message": "no"}})
+    async with serve(**chat_settings(chat_provider)) as live:
+        await fetch(
+            postgres,
+            database_name,
+            "ALTER TABLE dialogues ADD CONSTRAINT fault CHECK (content <> '我住在杭州')",
+        )
+        if stream:
+            name, problem = (await listen(live, "我住在杭州"))[-1]
+            assert (name, problem["status"]) == ("error", 500)
+        else:
+            answer = await live.client.post("/chat", json=asked("我住在杭州"))
+            assert answer.status_code == 500
+        assert (await say(live, "我住在苏州"))["reply"]

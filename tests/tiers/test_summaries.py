@@ -191,6 +191,7 @@ async def test_without_a_summary_the_oldest_leave_and_stay_in_memory(
     rule: dict[str, Any] | None,
 ) -> None:
     monkeypatch.setattr("app.tiers.summary_service._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("app.tiers.summary_service._MOST_ATTEMPTS_AWAY", 6)
     monkeypatch.setattr("app.tiers.summary_service._POLL_S", 0.05)
     if rule is not None:
         chat_provider.control({**rule, "only": "summary", "times": None})
@@ -455,3 +456,60 @@ async def test_a_fault_of_ours_puts_off_one_window_and_no_other(
         await eventually(is_given_up)
         assert await summaries_of(live) == []
         assert len(await listed(live)) == 12
+
+
+@pytest.mark.parametrize("rule", [{"status": 503}, {"hang_up": True}, {"status": 401}], ids=str)
+async def test_an_outage_of_the_model_costs_no_summary(
+    serve: LiveFactory, chat_provider: ChatProvider, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("app.tiers.summary_service._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("app.tiers.summary_service._LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr("app.tiers.summary_service._POLL_S", 0.05)
+    # The pause that a refused key brings is not what is looked at here.
+    monkeypatch.setattr("app.clients.chat_model._DENIED_PAUSE_S", (0.01, 0.02))
+    chat_provider.control({**rule, "only": "summary", "times": 14})
+    async with serve(**small(chat_provider)) as live:
+        texts = await fill(live)
+        assert sum(one for _, one in await tokens_shown(live)) <= 400
+        await are_there(live)
+        (summary,) = await summaries_of(live)
+        assert summary["messages"] + len(await spoken(live)) == len(texts)
+    assert chat_provider.requests()["kinds"].count("summary") == 15
+
+
+async def tokens_shown(live: LiveService) -> list[tuple[str, int]]:
+    window = (await live.client.get("/sessions/1/window")).json()
+    return [(one["content"], one["token_count"]) for one in window["messages"]]
+
+
+async def test_windows_of_before_the_start_and_of_other_processes_are_found(
+    serve: LiveFactory, chat_provider: ChatProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.tiers.summary_service._POLL_S", 0.05)
+    monkeypatch.setattr("app.tiers.summary_service._LATE_ROWS_S", 0.2)
+    async with serve(hot_window_tokens=100_000) as writer:
+        for user in (1, 2):
+            await fill(writer, user_id=user)
+        async with serve(**small(chat_provider)) as live:
+            for user in (1, 2):
+                await are_there(live, key=str(user))
+
+            async def has_looked() -> bool:
+                return live.services.summaries._looked.since_row > 0
+
+            await eventually(has_looked)
+            # Nobody tells this process: it finds the rows by their numbers.
+            await fill(writer, user_id=3)
+
+            async def is_there() -> bool:
+                return bool(await summaries_of(live, "3"))
+
+            await eventually(is_there)
+            # What is too much for one prompt is taken in several.
+            await fill(writer, number=40, user_id=4)
+
+            async def is_within() -> bool:
+                sessions = (await live.client.get("/sessions")).json()["sessions"]
+                return all(one["window_tokens"] <= 400 for one in sessions)
+
+            await eventually(is_within)
