@@ -308,8 +308,8 @@ async def _evaluate(settings: Settings, file: str) -> int:
 def reembed(failed: bool, yes: bool, quiet: bool) -> int:
     """Give every message a vector of the model that is set.
 
-    The service may go on running meanwhile: what has no vector yet is found by its words. When stopped, run
-    it again.
+    The service may go on running with the old settings meanwhile, and searches the old vectors until all is
+    done; then restart it with the new ones. When stopped, run this again: it goes on where it was.
     """
 
     def agree(question: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from app.database.engine import Database
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.embedding_store import QueueFacts
+from app.dialogues.renewal_store import Renewal
 from app.errors import UnavailableError
 from app.evaluation.counts_store import QueueFacts as TurnQueueFacts
 from app.evaluation.worker import EvaluationWorker
@@ -20,7 +21,7 @@ _LAG_LIMIT_S = 300.0
 _PATIENCE_S = 3.0
 
 
-_Facts = tuple[str | None, QueueFacts, TurnQueueFacts, datetime | None]
+_Facts = tuple[str | None, QueueFacts, TurnQueueFacts, datetime | None, Renewal | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class HealthService:
         """Ask the database, now."""
         details: dict[str, int | float | str | None] = {"embedding_model": self._embedding_model}
         try:
-            revision, facts, turns, _ = await self._ask_in_time()
+            revision, facts, turns, _, renewal = await self._ask_in_time()
         except UnavailableError as error:
             return Readiness(ready=False, reasons=[str(error)], details=details)
         details |= {
@@ -88,6 +89,12 @@ class HealthService:
             "evaluation_lag_s": round(turns.lag_s, 1),
             "vectors_of_other_models": sum(self._other_models.values()),
         }
+        if renewal is not None:
+            details |= {
+                "renewal_model": renewal.model,
+                "renewal_messages": renewal.total,
+                "renewal_left": renewal.left,
+            }
         reasons = []
         if revision != self._revision:
             reasons.append(
@@ -108,7 +115,7 @@ class HealthService:
             self._metrics.disk_free.labels("data_dir").set(disk.free)
             self._metrics.disk_size.labels("data_dir").set(disk.total)
         try:
-            _, facts, turns, swept_at = await self._ask_in_time()
+            _, facts, turns, swept_at, renewal = await self._ask_in_time()
         except UnavailableError:
             self._metrics.database_up.set(0)
             return
@@ -116,6 +123,8 @@ class HealthService:
         self._metrics.embeddings_pending.set(facts.pending)
         self._metrics.embeddings_failed.set(facts.failed)
         self._metrics.embedding_lag.set(facts.lag_s)
+        self._metrics.renewal_messages.set(renewal.total if renewal else 0)
+        self._metrics.renewal_left.set(renewal.left if renewal else 0)
         self._metrics.turns_pending.set(turns.pending)
         self._metrics.evaluation_lag.set(turns.lag_s)
         self._metrics.last_sweep.set(swept_at.timestamp() if swept_at else 0)
@@ -126,6 +135,7 @@ class HealthService:
             await self._pipeline.queue_facts(),
             await self._evaluation.queue_facts(),
             await self._sweep.last_sweep_at(),
+            await self._pipeline.renewal(),
         )
 
     async def _ask_in_time(self) -> _Facts:

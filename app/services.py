@@ -365,6 +365,8 @@ async def _settle_model(database: Database, embedder: CachedEmbedder) -> tuple[i
         model_id = await embedding_store.register_model(
             writing, name=embedder.name, dimensions=embedder.dimensions
         )
+        if await embedding_store.read_live_model(writing) != model_id:
+            await embedding_store.set_live_model(writing, model_id)
     async with database.read() as reading:
         others = await embedding_store.count_other_models(reading, model_id)
     for name, vectors in others.items():

@@ -82,6 +82,18 @@ class Metrics:
             multiprocess_mode=_OF_ALL,
             registry=self.registry,
         )
+        self.renewal_messages = Gauge(
+            "memory_renewal_messages",
+            "Messages there were when copying them for another embedding model began; 0: none are copied.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
+        self.renewal_left = Gauge(
+            "memory_renewal_left",
+            "Messages that are still to be copied for another embedding model.",
+            multiprocess_mode=_OF_ALL,
+            registry=self.registry,
+        )
         self.search_duration = Histogram(
             "memory_search_duration_seconds",
             "One search, embedding of the query included.",

@@ -1,6 +1,7 @@
 """`temporal-memory reembed`: the model has changed, or failed for some messages."""
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Final
 
 from app.commands.importing import progress_bar
@@ -41,28 +42,39 @@ async def reembed_all(
                 f"The database holds vectors of {survey.width} dimensions, {reembedding.model} makes"
                 f" {reembedding.width}: all have to be made anew, without --failed."
             )
-        stale = survey.failed + (0 if only_failed else sum(survey.other_models.values()))
+        stale = sum(survey.other_models.values())
+        if only_failed:
+            stale = survey.failed
         if not (stale or survey.pending or resized):
             tell(f"Every message has its vector of {reembedding.model}.")
             return 0
         await reembedding.try_model()
         if (stale or resized) and not agree(_question(survey, reembedding, stale, resized=resized)):
             return 1
-        if resized:
-            await reembedding.change_width()
+        if (stale or resized) and not only_failed and not survey.is_live:
+            await _renew(reembedding, quiet=quiet)
         return await _embed(reembedding, only_failed=only_failed, quiet=quiet, tell=tell)
 
 
 def _question(survey: Survey, reembedding: Reembedding, stale: int, *, resized: bool) -> str:
     models = ", ".join(sorted(survey.other_models))
     made_by = f" (now: {models})" if models else ""
-    table = (
-        f" The table is rebuilt for {reembedding.width} instead of {survey.width} dimensions, and"
-        " words alone find what has no new vector yet."
-        if resized
-        else ""
+    width = f" of {reembedding.width} instead of {survey.width} dimensions" if resized else ""
+    copied = (
+        ""
+        if survey.is_live
+        else " They are copied with it beside the old ones, which are searched until all is done: it takes as"
+        " much disk again as the messages have now."
     )
-    return f"{stale} messages get a new vector of {reembedding.model}{made_by}.{table}"
+    return f"{stale} messages get a new vector{width} of {reembedding.model}{made_by}.{copied}"
+
+
+async def _renew(reembedding: Reembedding, *, quiet: bool) -> None:
+    with progress_bar(total=None, unit="message", label="copying", quiet=quiet) as bar:
+        async with aclosing(reembedding.renew()) as renewing:
+            async for renewal in renewing:
+                bar.total = max(renewal.total, renewal.left)
+                bar.update(max(0, bar.total - renewal.left) - bar.n)
 
 
 async def _embed(

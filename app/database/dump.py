@@ -41,6 +41,17 @@ TABLES: Final = (
 )
 # What a service writes by itself at its first start: nothing is lost with it.
 _WRITTEN_AT_START: Final = ("alembic_version", "embedding_models", "sweeps")
+# A backup that was made while the record was being renewed has the trigger, and neither the function that it
+# calls nor the copy that it keeps (app/dialogues/renewal_store.py): a restore ends every renewal.
+_BEFORE: Final = """
+DROP TABLE IF EXISTS {schema}.dialogues_next, {schema}.dialogues_next_changes CASCADE;
+DROP FUNCTION IF EXISTS {schema}.note_dialogue_change() CASCADE;
+CREATE FUNCTION {schema}.note_dialogue_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+"""
+_AFTER: Final = """
+DROP FUNCTION {schema}.note_dialogue_change() CASCADE;
+COMMIT;
+"""
 _PORTABLE: Final = ("--no-owner", "--no-privileges")
 # Newer programs set this one, and servers before 17 refuse what they do not know.
 _UNKNOWN_BEFORE_17: Final = b"SET transaction_timeout = 0;\n"
@@ -210,6 +221,7 @@ async def _pump(
     )
     # With CASCADE: what is not ours but hangs on a table of ours was made for what is replaced.
     opening += f"DROP TABLE {tables} CASCADE;\n" if tables else ""
+    opening += _BEFORE.format(schema=f'"{contents.schema}"')
     with suppress(BrokenPipeError, ConnectionResetError):
         sink.write(opening.encode())
         for _ in range(_SCRIPT_HEAD_LINES):
@@ -219,7 +231,7 @@ async def _pump(
             sink.write(chunk)
             await sink.drain()
         if await source.wait() == 0:
-            sink.write(b"\nCOMMIT;\n")
+            sink.write(_AFTER.format(schema=f'"{contents.schema}"').encode())
         await sink.drain()
     # psql may be gone already; what was read of the script is thrown away then.
     with suppress(BrokenPipeError, ConnectionResetError):

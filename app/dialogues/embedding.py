@@ -1,16 +1,22 @@
 """Embeds what waits for a vector: claims rows of the queue, asks the model with no session held, stores."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+from asyncpg import UndefinedTableError
+from sqlalchemy.exc import DBAPIError
 
 from app.clients.embedding import CachedEmbedder, Vector
+from app.clock import monotonic_s
 from app.database.engine import Database
 from app.database.work_loop import LEASE_S, WorkLoop, holding
 from app.dialogues import embedding_store as store
+from app.dialogues import renewal_store
 from app.dialogues.embedding_store import QueueFacts, Waiting
 from app.dialogues.indexed_text import indexed_text
+from app.dialogues.renewal_store import Renewal
 from app.errors import ProviderError, ProviderRejectedError
 from app.telemetry import get_logger
 
@@ -19,6 +25,9 @@ log = get_logger(__name__)
 _VACUUM_AFTER = 5_000
 # Nobody waits for the background: messages that come one by one share a claim and a request to the model.
 _GATHER_S = 0.03
+# Of many messages that are written at once the next follow soon; but who writes all day is not waited for.
+_GIVES_WAY_S = 0.1
+_GIVES_WAY_AT_MOST_S = 2.0
 
 
 class EmbeddingPipeline:
@@ -41,10 +50,22 @@ class EmbeddingPipeline:
         self._claim_size = embedder.batch_size
         self._loop = WorkLoop("embedding", self._work_once, workers=workers, gather_s=_GATHER_S)
         self._stored_since_vacuum = 0
+        self._writers = 0
+        self._written_at_s = -_GIVES_WAY_S
 
     def wake(self) -> None:
         """Tell the loop that there is new work."""
         self._loop.wake()
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """While this is open, and shortly after, the loop leaves the processor to whoever writes."""
+        self._writers += 1
+        try:
+            yield
+        finally:
+            self._writers -= 1
+            self._written_at_s = monotonic_s()
 
     async def run(self) -> None:
         """Embed what is pending until cancelled."""
@@ -72,7 +93,26 @@ class EmbeddingPipeline:
         async with self._database.read() as session:
             return await store.read_queue_facts(session)
 
+    async def renewal(self) -> Renewal | None:
+        """How far the record has been copied for another model; None: nobody is at it."""
+        try:
+            async with self._database.read() as session:
+                return await renewal_store.read_renewal(session)
+        except DBAPIError as error:
+            # It came to its end between two looks.
+            if isinstance(error.orig.__cause__ if error.orig else None, UndefinedTableError):
+                return None
+            raise
+
+    async def _let_writers_pass(self) -> None:
+        since_s = monotonic_s()
+        while self._writers or monotonic_s() - self._written_at_s < _GIVES_WAY_S:
+            if monotonic_s() - since_s > _GIVES_WAY_AT_MOST_S:
+                return
+            await asyncio.sleep(_GIVES_WAY_S / 2)
+
     async def _work_once(self) -> bool:
+        await self._let_writers_pass()
         async with self._database.transaction() as session:
             waiting = await store.claim(session, limit=self._claim_size, lease_s=LEASE_S)
         if not waiting:

@@ -178,6 +178,19 @@ async def read_queue_facts(session: ReadSession) -> QueueFacts:
     return QueueFacts(pending=row.pending, failed=row.failed, lag_s=float(row.lag_s))
 
 
+async def read_last_id(session: ReadSession) -> int:
+    """The highest id that a message has; 0: there is none."""
+    return int(await session.scalar(text("SELECT max(id) FROM dialogues")) or 0)
+
+
+async def count_jobs(session: ReadSession, *, up_to: int) -> int:
+    """How many of the messages up to an id wait for their vector."""
+    found = await session.scalar(
+        text("SELECT count(*) FROM embedding_jobs WHERE dialogue_id <= :up_to"), {"up_to": up_to}
+    )
+    return int(found or 0)
+
+
 async def register_model(session: WriteSession, *, name: str, dimensions: int) -> int:
     """The number of a model, given at its first use."""
     await session.execute(
@@ -194,6 +207,24 @@ async def register_model(session: WriteSession, *, name: str, dimensions: int) -
         {"name": name, "dimensions": dimensions},
     )
     return int(found.scalar_one())
+
+
+async def read_live_model(session: ReadSession | WriteSession) -> int | None:
+    """The number of the model whose vectors services search; None: none has been set yet."""
+    found = await session.scalar(
+        text(
+            "SELECT id FROM embedding_models WHERE live_since IS NOT NULL"
+            " ORDER BY live_since DESC, id LIMIT 1"
+        )
+    )
+    return None if found is None else int(found)
+
+
+async def set_live_model(session: WriteSession, model_id: int) -> None:
+    """Make a model the one whose vectors services search."""
+    await session.execute(
+        text("UPDATE embedding_models SET live_since = clock_timestamp() WHERE id = :id"), {"id": model_id}
+    )
 
 
 async def read_column_dimensions(session: ReadSession) -> int:

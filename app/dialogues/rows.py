@@ -24,6 +24,10 @@ class EmbeddingModelRow(Row):
     dimensions: Mapped[int] = mapped_column(Integer)
     # What its cosines mean: app/recall/calibration.py.
     calibration: Mapped[Any | None] = mapped_column(JSONB)
+    # The one that went live last is the one whose vectors are searched.
+    live_since: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    # How many messages there were when the record began to be copied for this model.
+    renewal_total: Mapped[int | None] = mapped_column(Integer)
 
 
 class DialogueRow(Row):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,6 +22,8 @@ from app.errors import ConflictError, UnavailableError
 
 _WRITE_TRIES: Final = 5
 _IN_THREAD_ABOVE_CHARS: Final = 20_000
+# So many messages at once take long enough for the embedding loop to be in the way.
+_MANY: Final = 100
 
 _T = TypeVar("_T")
 
@@ -48,9 +51,10 @@ class WritingService:
             ConflictError: a uuid belongs to another message.
         """
         now = self._clock()
-        prepared = await compute_apart(
-            partial(prepare, new, now=now), chars=sum(len(item.content) for item in new)
-        )
+        with self._embedding.giving_way() if len(new) >= _MANY else nullcontext():
+            prepared = await compute_apart(
+                partial(prepare, new, now=now), chars=sum(len(item.content) for item in new)
+            )
         return await self.add_prepared(namespace, prepared, wait=wait, name=name)
 
     async def add_prepared(
@@ -63,10 +67,11 @@ class WritingService:
     ) -> list[Stored]:
         """The same, for messages of which everything has been computed."""
         now = self._clock()
-        stored = await self._write_new(namespace, prepared, now=now)
-        if stored is None:
-            named = await self._take_known_names(namespace, prepared, now=now)
-            stored = await self._write(namespace, named, _first_places(named, name), now=now, name=name)
+        with self._embedding.giving_way() if len(prepared) >= _MANY else nullcontext():
+            stored = await self._write_new(namespace, prepared, now=now)
+            if stored is None:
+                named = await self._take_known_names(namespace, prepared, now=now)
+                stored = await self._write(namespace, named, _first_places(named, name), now=now, name=name)
         if any(item.created for item in stored):
             self._embedding.wake()
         if not wait:

@@ -15,11 +15,12 @@ import pytest
 from app.commands.reembedding import reembed_all
 from app.database.embedded import EmbeddedPostgres
 from app.database.migrations import MigrationOptions, migrate
-from app.dialogues.records import NewDialogue, Session
-from app.dialogues.reembedding import _rebuild_columns, _row_target
-from app.errors import DatabaseSetupError, ProviderDeniedError, StartupError
+from app.dialogues.records import DialogueChange, NewDialogue, Session
+from app.dialogues.renewal_store import row_target
+from app.dialogues.transfer_store import ExportScope
+from app.errors import DatabaseSetupError, ProviderDeniedError, StartupError, UnavailableError
 from app.recall.records import SearchQuery
-from app.services import Services, open_services
+from app.services import Services, open_reembedding, open_services
 from app.settings import Settings
 from tests.doubles.fixtures import EmbeddingProvider
 
@@ -122,16 +123,33 @@ async def test_another_width_while_a_service_searches(with_model: Callable[..., 
         assert MESSAGES[41] in await find(services, "42号包裹的取件码")
 
 
+async def copied(postgres_url: str) -> int:
+    """How many messages the copy holds that a renewal makes; 0 before it has begun."""
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        if await connection.fetchval("SELECT to_regclass('dialogues_next') IS NULL"):
+            return 0
+        return int(await connection.fetchval("SELECT count(*) FROM dialogues_next"))
+    finally:
+        await connection.close()
+
+
 async def test_killed_halfway_and_run_again(
-    with_model: Callable[..., Settings], embedding_provider: EmbeddingProvider
+    with_model: Callable[..., Settings],
+    embedding_provider: EmbeddingProvider,
+    postgres: EmbeddedPostgres,
+    database_name: str,
 ) -> None:
     old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
     await fill(old)
-    embedding_provider.reset()
-    embedding_provider.control(delay_s=0.5)
-    assert new.database.url is not None
+    more = [NewDialogue(USER + 1, "user", f"第{number}份报表") for number in range(1500)]
+    async with open_services(old, background=False) as services:
+        for start in (0, 750):
+            await services.dialogues.add_many("default", more[start : start + 750], wait=True)
+    total = len(MESSAGES) + len(more)
+    embedding_provider.control(delay_s=0.2)
     environment = os.environ | {
-        "DATABASE_URL": new.database.url.get_secret_value(),
+        "DATABASE_URL": postgres.url_for(database_name),
         "EMBEDDING_BASE_URL": embedding_provider.base_url,
         "EMBEDDING_API_KEY": embedding_provider.key,
         "EMBEDDING_DIMENSIONS": "1024",
@@ -145,19 +163,109 @@ async def test_killed_halfway_and_run_again(
         stderr=subprocess.DEVNULL,
     )
     try:
-        # The first request only tries the model; with the second the old vectors are gone, the new not there.
-        while embedding_provider.requests()["count"] < 2:
+        while not await copied(postgres.dsn_for(database_name)):
             assert process.returncode is None
             await asyncio.sleep(0.05)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
         await process.wait()
-    assert (await vectors(new))["-"] > 0
+    done = await copied(postgres.dsn_for(database_name))
+    assert 0 < done < total
+    assert await vectors(old) == {"Qwen/Qwen3-Embedding-0.6B 512": total}
+    async with open_services(old, background=False) as services:
+        assert MESSAGES[41] in await find(services, "42号包裹的取件码Q42")
 
-    embedding_provider.control()
+    embedding_provider.reset()
     assert await reembed(new) == (0, ["Done."])
-    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(MESSAGES)}
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": total}
+    made = [content for batch in embedding_provider.requests()["inputs"] for content in batch]
+    assert len(made) == total - done + 1, "the trial, and what the first run had not copied"
+
+
+async def test_all_that_happens_meanwhile_is_in_the_copy(
+    with_model: Callable[..., Settings], embedding_provider: EmbeddingProvider
+) -> None:
+    old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(old)
+    embedding_provider.control(delay_s=0.3)
+    async with open_services(old, background=False) as services:
+        running = asyncio.create_task(reembed(new))
+        record = services.dialogues
+        page = await record.list_page(
+            "default",
+            session=Session(USER),
+            role=None,
+            since=None,
+            until=None,
+            descending=False,
+            limit=60,
+            after=None,
+        )
+        ids = [one.id for one in page.dialogues]
+        number = 0
+        while not running.done() or number < 12:
+            if number < 12:
+                await record.delete("default", ids[number])
+                await record.change("default", ids[20 + number], DialogueChange(content=f"改成了R{number}"))
+                await record.change("default", ids[40 + number], DialogueChange(pinned=True, score=number))
+            await record.add("default", NewDialogue(USER, "assistant", f"其间的第{number}条"))
+            number += 1
+            await asyncio.sleep(0.05)
+        assert await running == (0, ["Done."])
+    # What came after the change-over waits for whoever has the new settings.
+    assert (await reembed(new))[0] == 0
+
+    expected = [content for place, content in enumerate(MESSAGES) if place >= 12]
+    expected[8:20] = [f"改成了R{place}" for place in range(12)]
+    expected += [f"其间的第{place}条" for place in range(number)]
+    async with open_services(new, background=False) as services:
+        found = [one async for page in services.dialogues.export("default", ExportScope()) for one in page]
+        assert sorted(one.content for one in found) == sorted(expected)
+        assert [one.score for one in found if one.pinned] == list(range(12))
+        assert {one.embedding_status for one in found} == {"ready"}
+        assert len({one.id for one in found}) == len(found)
+        assert "改成了R7" in await find(services, "改成了R7")
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(expected)}
+
+
+async def test_what_is_erased_leaves_a_copy_that_nobody_finishes(
+    with_model: Callable[..., Settings], postgres: EmbeddedPostgres, database_name: str
+) -> None:
+    old = with_model("Qwen/Qwen3-Embedding-0.6B")
+    await fill(old)
+    async with open_reembedding(with_model("Qwen/Qwen3-Embedding-0.6B", 1024)) as reembedding:
+        renewing = reembedding.renew()
+        while (await anext(renewing)).left:
+            pass
+        assert await copied(postgres.dsn_for(database_name)) == len(MESSAGES)
+        await renewing.aclose()
+    async with open_services(old, background=False) as services:
+        await services.erasure.erase_session("default", Session(USER))
+    assert await copied(postgres.dsn_for(database_name)) == 0
+
+
+async def test_a_renewal_for_a_third_model_starts_anew(with_model: Callable[..., Settings]) -> None:
+    await fill(with_model("Qwen/Qwen3-Embedding-0.6B"))
+    async with open_reembedding(with_model("Qwen/Qwen3-Embedding-0.6B", 1024)) as reembedding:
+        renewing = reembedding.renew()
+        while (await anext(renewing)).left:
+            pass
+        await renewing.aclose()
+    third = with_model("Pro/Qwen3-Embedding-0.6B", 256)
+    assert await reembed(third) == (0, ["Done."])
+    assert await vectors(third) == {"Pro/Qwen3-Embedding-0.6B 256": len(MESSAGES)}
+
+
+async def test_one_renews_at_a_time(with_model: Callable[..., Settings]) -> None:
+    new = with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(with_model("Qwen/Qwen3-Embedding-0.6B"))
+    async with open_reembedding(new) as reembedding:
+        renewing = reembedding.renew()
+        await anext(renewing)
+        with pytest.raises(UnavailableError, match="another temporal-memory reembed"):
+            await reembed(new)
+        await renewing.aclose()
 
 
 async def test_what_failed_is_tried_again(
@@ -208,6 +316,15 @@ UNION ALL SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'dia
 UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint
 WHERE conrelid = 'dialogues'::regclass
 UNION ALL SELECT unnest(reloptions) FROM pg_class WHERE oid = 'dialogues'::regclass
+UNION ALL SELECT 'grant ' || relacl::text FROM pg_class WHERE oid = 'dialogues'::regclass
+UNION ALL SELECT 'identity ' || attname || attidentity::text || pg_get_serial_sequence('dialogues', attname)
+FROM pg_attribute WHERE attrelid = 'dialogues'::regclass AND attidentity <> ''
+UNION ALL SELECT 'relation ' || relname || ' ' || relkind::text || ' ' || relrowsecurity FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace
+UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+    AND prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c')
+UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT 'policy ' || polname FROM pg_policy
 ORDER BY 1
 """
 
@@ -220,28 +337,35 @@ async def read_schema(postgres: EmbeddedPostgres, name: str) -> list[Any]:
         await connection.close()
 
 
-async def test_a_change_of_width_makes_what_the_migrations_make(
-    postgres: EmbeddedPostgres, database_name: str
+@pytest.mark.parametrize("dimensions", [384, 1024])
+async def test_a_renewal_makes_what_the_migrations_make(
+    with_model: Callable[..., Settings], postgres: EmbeddedPostgres, database_name: str, dimensions: int
 ) -> None:
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
-
-    from app.database.engine import WriteSession  # noqa: PLC0415
-
+    """The same width as the test's database, and another: columns, checks, indexes, options, grants."""
     wide = f"{database_name}_wide"
     connection = await asyncpg.connect(postgres.dsn_for("postgres"))
     await connection.execute(f"CREATE DATABASE {wide}")
     try:
-        await migrate(MigrationOptions(postgres.url_for(wide), dimensions=1024, zone="Asia/Shanghai"))
-        engine = create_async_engine(postgres.url_for(database_name))
-        async with engine.begin() as changing:
-            await _rebuild_columns(WriteSession(changing), 1024)
-        await engine.dispose()
+        await migrate(MigrationOptions(postgres.url_for(wide), dimensions, zone="Asia/Shanghai"))
+        await grant(postgres, wide)
+        await grant(postgres, database_name)
+        async with open_reembedding(with_model("Qwen/Qwen3-Embedding-0.6B", dimensions)) as reembedding:
+            async for _ in reembedding.renew():
+                pass
         assert await read_schema(postgres, database_name) == await read_schema(postgres, wide)
     finally:
         await connection.execute(f"DROP DATABASE {wide} WITH (FORCE)")
         await connection.close()
 
 
+async def grant(postgres: EmbeddedPostgres, name: str) -> None:
+    connection = await asyncpg.connect(postgres.dsn_for(name))
+    try:
+        await connection.execute("GRANT SELECT ON dialogues TO PUBLIC")
+    finally:
+        await connection.close()
+
+
 @pytest.mark.parametrize("dimensions", [8, 384, 1024, 2560, 3500, 3501, 4096])
 def test_the_row_target_is_one_that_postgresql_takes(dimensions: int) -> None:
-    assert 128 <= _row_target(dimensions) <= 8160
+    assert 128 <= row_target(dimensions) <= 8160

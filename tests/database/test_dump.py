@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from app.commands.backup import back_up, put_back
 from app.database.dump import TABLES, _libpq_environment, dump
 from app.database.embedded import EmbeddedPostgres
+from app.database.engine import Database
 from app.database.migrations import MigrationOptions, migrate, newest_revision
+from app.dialogues import renewal_store
 from app.errors import DumpError
 from app.services import open_services
 from app.settings import Settings, load_settings
@@ -145,6 +147,38 @@ async def test_it_takes_the_place_of_a_later_memory_and_the_service_starts_on_it
     assert await everything(postgres, planted) == before
     async with open_services(of(postgres, planted), background=False) as services:
         assert (await services.health.check_ready()).ready
+
+
+async def test_a_restore_ends_a_renewal_and_leaves_nothing_of_it(
+    make_settings: Callable[..., Settings],
+    postgres: EmbeddedPostgres,
+    planted: str,
+    other_database: str,
+    tmp_path: Path,
+) -> None:
+    database = Database(postgres.url_for(planted))
+    async with database.transaction() as session:
+        await renewal_store.begin(session, model_id=1, dimensions=64)
+    await database.aclose()
+    file = tmp_path / "renewing.dump"
+    await back_up(make_settings(), str(file), tell=lambda _: None)
+    assert await restored(postgres, other_database, file) == "500 messages restored"
+    assert await everything(postgres, other_database) == await everything(postgres, planted)
+    assert await restored(postgres, planted, file, replace=True) == "500 messages restored"
+    for name in (planted, other_database):
+        there = await fetch(
+            postgres,
+            name,
+            "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()"
+            " UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+            " UNION ALL SELECT proname FROM pg_proc WHERE proname = 'note_dialogue_change'",
+        )
+        assert sorted(row["name"] for row in there) == sorted(TABLES)
+        await run(postgres, name, "UPDATE dialogues SET pinned = true")
+    database = Database(postgres.url_for(planted))
+    async with database.read() as session:
+        assert await renewal_store.read_renewal(session) is None
+    await database.aclose()
 
 
 async def test_a_backup_of_an_earlier_version_is_migrated(
