@@ -130,14 +130,14 @@ def outline(texts: Sequence[str]) -> Outlines:
             numbers.append(number)
             others.append(text.replace(_END, " "))
     signs = _join(others)
-    kinds = _SIGNS[signs]
+    kinds = _SIGNS.take(signs, mode="clip")
     unfolded = kinds & _IS_FOLDED == 0
     if unfolded.any():
         # Most texts stand as they are folded; of the others each is folded by itself.
         for place in set((np.cumsum(signs == 0)[unfolded]).tolist()):
             others[place] = _fold(others[place])
         signs = _join(others)
-        kinds = _SIGNS[signs]
+        kinds = _SIGNS.take(signs, mode="clip")
     text_of = np.repeat(np.array(numbers, np.intp), np.diff(np.flatnonzero(signs == 0), prepend=-1))
     between = kinds & _IS_BETWEEN != 0
     # Where no word can be, only one blank is left.

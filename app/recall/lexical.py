@@ -1,6 +1,5 @@
 """The lexical side of search: what a query looks for, and BM25. Pure."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import add
@@ -94,8 +93,10 @@ class HitFinder:
         self._of_words = self._places.keys() - of_runs
         self._pairs = {_pair(*map(ord, term)): self._places[term] for term in of_runs if len(term) == _PAIR}
         # By code point: 0 for a sign that is not asked for, 1 for a part of a pair, from 2 on a term's place.
-        self._signs = np.zeros(sys.maxunicode + 1, np.uint8)
-        self._signs[[ord(sign) for term in of_runs for sign in term]] = 1
+        # The last stands for all that come after.
+        codes = [ord(sign) for term in of_runs for sign in term]
+        self._signs = np.zeros(max(codes, default=0) + 2, np.uint8)
+        self._signs[codes] = 1
         for term in of_runs:
             if len(term) < _PAIR:
                 self._signs[ord(term)] = self._places[term] + 2
@@ -103,10 +104,10 @@ class HitFinder:
     def find(self, texts: Sequence[str]) -> TermHits:
         """The hits in documents, the same as counting them among all their terms."""
         width = len(self._places)
-        if not width:
-            return TermHits(np.zeros(len(texts)), np.zeros((len(texts), 0)))
+        if not width or not texts:
+            return TermHits(np.zeros(len(texts)), np.zeros((len(texts), width)))
         signs, text_of, word_terms, lengths = outline(texts)
-        asked = self._signs[signs]
+        asked = self._signs.take(signs, mode="clip")
         alone = np.flatnonzero(asked > 1)
         paired = np.flatnonzero((asked[:-1] > 0) & (asked[1:] > 0))
         pairs = _pair(signs[paired].astype(np.int64), signs[paired + 1])

@@ -68,23 +68,31 @@ def select(
             chosen[neighbour.id] = Chosen(neighbour, None, is_anchor=False)
     truncated = budget.refused
     if fill_budget and budget_tokens is not None and anchors:
-        seen = {_sameness(one.dialogue) for one in chosen.values()}
-        for one in ranked[top_n:]:
-            if one.relevance < anchors[0].relevance * _FILL_DOWN_TO or budget.exhausted:
-                break
-            if one.dialogue.id in chosen or _sameness(one.dialogue) in seen or not budget.take(one.dialogue):
-                continue
-            chosen[one.dialogue.id] = Chosen(one.dialogue, one, is_anchor=False)
-            seen.add(_sameness(one.dialogue))
+        _fill(chosen, ranked[top_n:], budget, worth_from=anchors[0].relevance * _FILL_DOWN_TO)
     return Selection(
         sorted(chosen.values(), key=lambda one: (one.dialogue.created_at, one.dialogue.id)), truncated
     )
+
+
+def _fill(chosen: dict[int, Chosen], rest: Iterable[Ranked], budget: "_Budget", *, worth_from: float) -> None:
+    seen = {_sameness(one.dialogue) for one in chosen.values()}
+    for one in rest:
+        if one.relevance < worth_from or budget.exhausted:
+            break
+        if one.dialogue.id in chosen or budget.is_far_below(one.dialogue):
+            continue
+        if _sameness(one.dialogue) in seen or not budget.take(one.dialogue):
+            continue
+        chosen[one.dialogue.id] = Chosen(one.dialogue, one, is_anchor=False)
+        seen.add(_sameness(one.dialogue))
 
 
 class _Budget:
     """Tokens left; what does not fit is refused, and something shorter may still fit."""
 
     _SHORTEST_LINE_TOKENS = 25
+    # The blank before a text may spell its first word otherwise, by fewer tokens than so many.
+    _OTHER_SPLIT_TOKENS = 16
 
     def __init__(self, tokens: int | None, cost_of: Callable[[Dialogue], int]) -> None:
         self._left = tokens
@@ -93,6 +101,10 @@ class _Budget:
 
     def holds(self, dialogue: Dialogue) -> bool:
         return self._left is None or self._cost_of(dialogue) <= self._left
+
+    def is_far_below(self, dialogue: Dialogue) -> bool:
+        """Whether the text alone is too long, so that its line need not be written and counted."""
+        return self._left is not None and dialogue.token_count > self._left + self._OTHER_SPLIT_TOKENS
 
     def share(self, part: float) -> int:
         return int((self._left or 0) * part)

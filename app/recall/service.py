@@ -12,12 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from app.clients.embedding import CachedEmbedder, Vector
 from app.clients.reranker import MOST_DOCUMENTS, Reranker
 from app.clock import Clock, monotonic_s
-from app.database.engine import Database
+from app.database.engine import Database, ReadSession
 from app.dialogues.embedding import EmbeddingPipeline
 from app.dialogues.indexed_text import indexed_text
 from app.dialogues.records import Dialogue
 from app.dialogues.terms import signature
-from app.dialogues.tokens import count_tokens
 from app.errors import ProviderError
 from app.recall import store
 from app.recall.calibration import Calibration
@@ -32,8 +31,9 @@ from app.recall.records import Candidate, Language, Memory, SearchQuery, SearchR
 from app.recall.reranking import rerank
 from app.recall.selection import Chosen, select
 from app.recall.store import Probe
+from app.recall.succession import newer_first
 from app.recall.time_words import TimeRange, read_time_range
-from app.recall.writing import Frame, LineBook, cut_to_budget, write_line, write_memory
+from app.recall.writing import Frame, LineBook, cut_to_budget, lines_cost, write_line, write_memory
 from app.telemetry import Metrics, get_logger
 
 log = get_logger(__name__)
@@ -71,6 +71,11 @@ class _Asked:
     probe: Probe
     time_range: TimeRange | None
     calibration: Calibration | None
+
+    @property
+    def preferred(self) -> tuple[datetime, datetime] | None:
+        """The time that the query asks for, half open; None: it names none."""
+        return (self.time_range.since, self.time_range.until) if self.time_range else None
 
     def match(self, one: Candidate) -> float | None:
         """How well the message fits the query; None where that cannot be told."""
@@ -156,6 +161,8 @@ class RecallService:
             found = await self._find(namespace, asked)
         if self._reranker is not None and query.mode != "keyword" and found.ranked:
             found = await self._rerank(self._reranker, asked, found)
+        if query.decay:
+            found = replace(found, ranked=newer_first(found.ranked))
         result = self._answer(asked, found, degraded=degraded)
         self._note_retrieved([memory.dialogue.id for memory in result.memories])
         self._metrics.search_duration.observe(monotonic_s() - started)
@@ -213,14 +220,39 @@ class RecallService:
         )
 
     async def _find(self, namespace: str, asked: _Asked) -> _Found:
-        query, probe = asked.query, asked.probe
-        preferred = (asked.time_range.since, asked.time_range.until) if asked.time_range else None
-        found = await self._candidates(namespace, query, probe, preferred=preferred)
+        async with self._database.read() as session:
+            found = await self._candidates(session, namespace, asked)
+            pending = [one.dialogue.id for one in found if one.dialogue.embedding_status == "pending"]
+            if not pending or asked.probe.vector is None:
+                return await self._rank(session, namespace, asked, found)
+        # Read your writes: what was posted last is embedded first, if that does not take too long.
+        newest = sorted(pending, reverse=True)[:_PENDING_AT_ONCE]
+        await self._pipeline.embed_now(newest, patience_s=_PENDING_PATIENCE_S)
+        async with self._database.read() as session:
+            found = await self._candidates(session, namespace, asked)
+            return await self._rank(session, namespace, asked, found)
+
+    async def _candidates(self, session: ReadSession, namespace: str, asked: _Asked) -> list[Candidate]:
+        query = asked.query
+        return await store.find_candidates(
+            session,
+            namespace,
+            query,
+            asked.probe,
+            limit=_candidate_limit(query),
+            preferred=asked.preferred,
+            visible_at=self._visible_at(query.now),
+        )
+
+    async def _rank(
+        self, session: ReadSession, namespace: str, asked: _Asked, found: list[Candidate]
+    ) -> _Found:
+        query = asked.query
         ranker = Ranker(
             found,
             terms=asked.terms,
             mode=query.mode,
-            preferred=preferred,
+            preferred=asked.preferred,
             hits_of=_hits_of(asked.terms),
             decays_of=partial(self._decays, query),
             may_be=partial(_may_be_anchor, asked),
@@ -228,20 +260,19 @@ class RecallService:
         # Neighbours only add: whoever can become an anchor is among the best of what may, or beside one.
         hits = ranker.best(max(_LOOK_AROUND, query.top_n))
         radius = query.window_size + 1
-        if self._is_whole_conversation(found, query, probe):
+        if not hits or self._is_whole_conversation(found, query, asked.probe):
             hoods = cut_neighbourhoods(found, hits=hits, radius=radius)
         else:
-            async with self._database.read() as session:
-                hoods = await store.find_neighbours(
-                    session,
-                    namespace,
-                    query,
-                    probe,
-                    known={one.dialogue.id: one for one in found},
-                    hits=hits,
-                    radius=radius,
-                    visible_at=self._visible_at(query.now),
-                )
+            hoods = await store.find_neighbours(
+                session,
+                namespace,
+                query,
+                asked.probe,
+                known={one.dialogue.id: one for one in found},
+                hits=hits,
+                radius=radius,
+                visible_at=self._visible_at(query.now),
+            )
         around = [one for hood in hoods for one in hood.around]
         ranked = ranker.rank(around, beside=adjacent(hoods))
         worth = rarities(asked.terms, ranker.frequencies, documents=len(found))
@@ -279,32 +310,6 @@ class RecallService:
             and vectorless < store.VECTORLESS_AT_MOST
             and not (query.role or query.kind or query.since or query.until or query.keywords)
         )
-
-    async def _candidates(
-        self, namespace: str, query: SearchQuery, probe: Probe, *, preferred: tuple[datetime, datetime] | None
-    ) -> list[Candidate]:
-        limit = _candidate_limit(query)
-
-        async def find() -> list[Candidate]:
-            async with self._database.read() as session:
-                return await store.find_candidates(
-                    session,
-                    namespace,
-                    query,
-                    probe,
-                    limit=limit,
-                    preferred=preferred,
-                    visible_at=self._visible_at(query.now),
-                )
-
-        found = await find()
-        pending = [one.dialogue.id for one in found if one.dialogue.embedding_status == "pending"]
-        if pending and probe.vector is not None:
-            # Read your writes: what was posted last is embedded first, if that does not take too long.
-            newest = sorted(pending, reverse=True)[:_PENDING_AT_ONCE]
-            await self._pipeline.embed_now(newest, patience_s=_PENDING_PATIENCE_S)
-            found = await find()
-        return found
 
     def _visible_at(self, now: datetime) -> datetime:
         """A question asked of the past does not bring back what has expired since."""
@@ -351,7 +356,7 @@ class RecallService:
             now=query.now,
             memories=memories,
             prompt=memory_block(texts, now=query.now, zone=query.zone, language=query.language),
-            token_count=count_tokens("\n".join(texts)),
+            token_count=lines_cost(texts),
             truncated=selection.truncated,
             time_range=asked.time_range,
             degraded=degraded,

@@ -1,7 +1,10 @@
 """Writes what was chosen as memories: times, lines, and a text that is too long cut to what fits. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from app.dialogues.records import Dialogue
@@ -10,6 +13,10 @@ from app.recall.lines import memory_line
 from app.recall.records import Language, Memory
 from app.recall.relative_time import absolute_time, relative_time
 from app.recall.selection import Chosen
+
+_TIME_SIGNS: Final = len("[2024-01-16 10:30:15]")
+# Characters; what many searches bring back is short, and a cache of books would be large.
+_LONGEST_REMEMBERED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,31 @@ def write_line(dialogue: Dialogue, frame: Frame) -> str:
 
 def line_cost(line: str) -> int:
     """The tokens that a line takes, its line break included."""
-    return count_tokens(line + "\n")
+    return _count(line, "\n")
+
+
+def lines_cost(lines: Sequence[str]) -> int:
+    """The tokens of the lines together, with a line break between them."""
+    return sum(line_cost(line) for line in lines[:-1]) + sum(_count(line, "") for line in lines[-1:])
+
+
+def _count(line: str, end: str) -> int:
+    # The tokenizer always splits before the blank after a colon, before the bracket that opens a line, and at
+    # every digit: what a line begins with is counted once for all times, its text once for all searches.
+    head, _, said = line.partition(": ")
+    if len(said) > _LONGEST_REMEMBERED:
+        return _head_tokens(head[_TIME_SIGNS:]) + count_tokens(f" {said}{end}")
+    return _head_tokens(head[_TIME_SIGNS:]) + _said_tokens(f" {said}{end}")
+
+
+@lru_cache(maxsize=1 << 10)
+def _head_tokens(rest: str) -> int:
+    return count_tokens(f"[0000-00-00 00:00:00]{rest}:")
+
+
+@lru_cache(maxsize=1 << 12)
+def _said_tokens(text: str) -> int:
+    return count_tokens(text)
 
 
 class LineBook:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.dialogues.tokens import count_tokens
 from app.recall.lines import memory_block, memory_line, present_line
+from app.recall.writing import line_cost, lines_cost
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
 NOW = datetime(2024, 1, 16, 8, 0, tzinfo=UTC)
@@ -114,3 +116,16 @@ def test_a_block_without_memories_says_so() -> None:
         "--- 相关记忆 ---\n（没有相关记忆）"
     )
     assert memory_block([], now=NOW, zone=SHANGHAI, language="en").endswith("(no relevant memories)")
+
+
+@given(st.lists(st.tuples(contents, names, st.integers(-(10**9), 10**8)), max_size=4))
+@example([("好", None, 0), ("！好", "a b", 1), ("1", "", 2), ("'s", None, 3)])
+def test_lines_are_counted_by_their_parts_as_by_the_whole(said: list[tuple[str, str | None, int]]) -> None:
+    frame = {"now": NOW, "zone": SHANGHAI, "language": "zh", "role": "assistant"}
+    lines = [
+        memory_line(created_at=NOW + timedelta(seconds=age), sender_name=name, content=content, **frame)  # type: ignore[arg-type]
+        for content, name, age in said
+    ]
+    for _ in range(2):  # from the text, and as remembered
+        assert lines_cost(lines) == count_tokens("\n".join(lines))
+        assert [line_cost(one) for one in lines] == [count_tokens(f"{one}\n") for one in lines]
