@@ -42,7 +42,8 @@ from app.tiers.summary_service import SummaryService
 
 log = get_logger(__name__)
 
-_LOOK_AGAIN_S = 0.1
+_FIRST_LOOK_S = 0.1
+_LONGEST_LOOK_S = 1.0
 _INSTANT = timedelta(microseconds=1)
 _LONGEST_FAREWELL_S = 10.0
 
@@ -199,6 +200,7 @@ class ChatService:
         """
         new = asked.new_turn()
         patience_ends_s = monotonic_s() + self._timeout_s + LEASE_S
+        wait_s = _FIRST_LOOK_S
         waited = False
         while True:
             async with self._database.transaction() as session:
@@ -219,7 +221,8 @@ class ChatService:
             if monotonic_s() >= patience_ends_s:
                 raise UnavailableError("the same message is being answered already", retry_after_s=2)
             waited = True
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, _LONGEST_LOOK_S)
 
     async def _enter_window(self, session: WriteSession, turn: Turn, asked: _Asked) -> None:
         """Enter the user's message, unless the bot has stored it itself: then it stands there already."""
@@ -362,6 +365,10 @@ class ChatService:
                     sender_name=turn.assistant_name,
                     token_count=reply_tokens,
                     created_at=replied_at,
+                )
+            else:
+                log.warning(
+                    "reply told but not kept: the turn was erased or answered meanwhile", turn_id=turn.turn_id
                 )
             window_tokens = await tier_store.count_window_tokens(session, turn.namespace, turn.session)
         self._summaries.note_window(window_tokens)
