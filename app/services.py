@@ -31,7 +31,7 @@ from app.models import open_models
 from app.recall.calibration_service import CalibrationService
 from app.recall.service import DecayRule, RecallService
 from app.settings import DatabaseSettings, EmbeddingSettings, Settings
-from app.telemetry import Metrics, get_logger
+from app.telemetry import Metrics, get_logger, hide_secrets
 from app.tiers.service import SessionService
 from app.tiers.summary_service import SummaryService
 
@@ -81,6 +81,7 @@ async def open_services(
     Raises:
         StartupError: something cannot be opened; its text is one line that says what to do.
     """
+    hide_secrets(settings.secrets())
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(open_database_url(settings.database))

@@ -5,11 +5,12 @@ and never shows its value: it may be a secret.
 """
 
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -80,7 +81,7 @@ class _Variables(BaseSettings):
     rag_enabled: bool = True
     decay_grace_days: float = Field(default=7, ge=0, allow_inf_nan=False)
     decay_horizon_days: float = Field(default=90, gt=0, allow_inf_nan=False)
-    decay_floor: float = Field(default=0.9, ge=0, le=1)
+    decay_floor: float = Field(default=0.985, ge=0, le=1)
 
     embedding_base_url: _Url | None = None
     embedding_api_key: SecretStr | None = None
@@ -266,6 +267,25 @@ class Settings:
     tiers: TierSettings
     forgetting: ForgettingSettings
     log: LogSettings
+
+    def secrets(self) -> list[str]:
+        """Every secret among them: keys of callers and of providers, the database's password."""
+        found = [one for one in _secrets_in(self) if "://" not in one]
+        url = self.database.url
+        password = urlsplit(url.get_secret_value()).password if url else None
+        return found + ([unquote(password)] if password else [])
+
+
+def _secrets_in(value: object) -> Iterator[str]:
+    """Every secret in a section, or below it."""
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _secrets_in(item)
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from _secrets_in(getattr(value, one.name))
 
 
 def is_loopback(host: str) -> bool:

@@ -8,8 +8,10 @@ import logging
 import platform
 import re
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, Final
+from urllib.parse import quote
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,7 +30,9 @@ _CALL_OUTCOMES: Final = ("ok", "timeout", "busy", "denied", "rejected", "failed"
 _MODEL_USES: Final = ("chat", "evaluation", "summary")
 _EVALUATION_OUTCOMES: Final = ("scored", "failed", "filtered", "cached")
 _RETENTIONS: Final = ("none", "one_day", "one_week", "one_month", "forever", "unscored")
-_SECRET = re.compile(r"(?i)(bearer\s+|://[^:/@\s]*:|\bsk-)[^\s@'\",}]+")
+_SECRET = re.compile(r"(?i)(bearer\s+|://[^:/@\s]*:|\bsk-|\btm_[a-z0-9]{8}_)[^\s@'\",}]+")
+# What is shorter may stand in any text without being meant.
+_SHORTEST_KNOWN: Final = 8
 
 
 class Metrics:
@@ -259,9 +263,38 @@ class Metrics:
         return together
 
 
+class _KnownSecrets:
+    """The secrets of this process, which are masked wherever they stand, whatever they look like."""
+
+    def __init__(self) -> None:
+        self._secrets: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, secrets: Iterable[str]) -> None:
+        new = {secret for secret in secrets if len(secret) >= _SHORTEST_KNOWN}
+        # As URLs write it, too.
+        new |= {quote(secret, safe="") for secret in new}
+        if new <= self._secrets:
+            return
+        self._secrets |= new
+        # Of two that begin alike, the longer one.
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._secrets, key=len, reverse=True))))
+
+    def mask(self, text: str) -> str:
+        return self._pattern.sub("***", text) if self._pattern else text
+
+
+_KNOWN: Final = _KnownSecrets()
+
+
+def hide_secrets(secrets: Iterable[str]) -> None:
+    """Mask these from now on, in all logs and errors of the process; those of under 8 signs are let be."""
+    _KNOWN.add(secrets)
+
+
 def mask_secrets(text: str) -> str:
-    """The text with bearer tokens, `sk-` keys and URL passwords replaced by `***`."""
-    return _SECRET.sub(lambda match: match.group(1) + "***", text)
+    """The text with `***` for known secrets, bearer tokens, `sk-` and `tm_` keys, and URL passwords."""
+    return _SECRET.sub(lambda match: match.group(1) + "***", _KNOWN.mask(text))
 
 
 def mask_value(value: Any) -> Any:

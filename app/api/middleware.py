@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.problems import make_internal_problem, make_problem
 from app.clock import monotonic_s
 from app.errors import PayloadTooLargeError, UnavailableError
-from app.telemetry import Metrics, get_logger
+from app.telemetry import Metrics, get_logger, mask_secrets
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
@@ -55,7 +55,9 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        # A key that was put into the wrong header is not passed on to logs.
+        is_good = _REQUEST_ID.fullmatch(given) and mask_secrets(given) == given
+        request_id = given if is_good else uuid4().hex
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         # Whoever GETs may HEAD; the server leaves out the body, this only finds the route.
         scope = {**scope, "method": "GET"} if method == "HEAD" else scope

@@ -26,7 +26,7 @@ from app.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from app.telemetry import get_logger
+from app.telemetry import get_logger, mask_secrets
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -80,7 +80,8 @@ _INTERNAL_DETAIL = "The service failed; its log has the cause under this request
 
 
 def _printable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The text as it may be answered: whole characters, and no secret that came in a wrong place."""
+    return mask_secrets(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def make_problem(
