@@ -133,10 +133,17 @@ class Disk:
 
 
 def _limit_files(folder: Path, limit: int) -> None:
+    shown = "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
     for pid in server_pids(folder):
-        with contextlib.suppress(OSError):
-            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, hard))
+        with contextlib.suppress(FileNotFoundError):
+            # Even root may not limit another's process everywhere; its owner may.
+            owner = Path(f"/proc/{pid}").stat()
+            limited = subprocess.run(
+                ["prlimit", "--pid", str(pid), f"--fsize={shown}:"],
+                user=owner.st_uid, group=owner.st_gid, check=False, capture_output=True, text=True,
+            )  # fmt: skip
+            if limited.returncode and Path(f"/proc/{pid}").exists():
+                raise RuntimeError(f"files of PostgreSQL cannot be limited: {limited.stderr}")
 
 
 def server_pids(folder: Path) -> list[int]:

@@ -48,7 +48,12 @@ _GONE = (
     asyncio.TimeoutError,
 )
 # Disk, memory, connections, an unreadable file: when an operator has mended it, the same request is good.
-_OUT_OF_RESOURCES = (asyncpg.InsufficientResourcesError, asyncpg.PostgresSystemError)
+# A quota that is used up, or a limit of files, is told as an internal error.
+_OUT_OF_RESOURCES = (
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.InternalServerError,
+)
 
 
 class Database:

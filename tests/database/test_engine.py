@@ -203,7 +203,15 @@ async def test_a_connection_whose_end_is_announced_costs_one_failure(
 
 
 @pytest.mark.parametrize(
-    "code", ["disk_full", "out_of_memory", "too_many_connections", "configuration_limit_exceeded", "io_error"]
+    "code",
+    [
+        "disk_full",
+        "out_of_memory",
+        "too_many_connections",
+        "configuration_limit_exceeded",
+        "io_error",
+        "internal_error",
+    ],
 )
 async def test_a_server_short_of_resources_is_unavailable_and_no_fault_of_ours(
     database: Database, code: str
