@@ -7,12 +7,13 @@ same message_uuid gets the same turn. No database session is held while the mode
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from app.chat.composer import ComposedPrompt, PromptService
 from app.chat.events import ChatEvent, ChatRequest, Delta, Done, Failed, Recalled, Usage, scrub_request
+from app.chat.retelling import retell
 from app.clients.chat_model import ChatModel, Completion
 from app.clock import Clock, monotonic_s
 from app.database.engine import Database, WriteSession
@@ -385,32 +386,15 @@ class ChatService:
 
     async def _retell(self, turn: Turn, request: ChatRequest) -> list[ChatEvent]:
         """The stored turn, for a client that asks again; what was erased meanwhile is not told."""
-        recalled = {one.dialogue_id: one for one in turn.memories}
-        memories = [
-            replace(
-                memory,
-                is_anchor=recalled[memory.dialogue.id].is_anchor,
-                similarity=recalled[memory.dialogue.id].similarity,
-                match=recalled[memory.dialogue.id].match,
-                decay=recalled[memory.dialogue.id].decay,
-                relevance=recalled[memory.dialogue.id].relevance,
-            )
-            for memory in await self._prompts.recite(
-                turn.namespace,
-                list(recalled),
-                now=turn.created_at,
-                zone=request.zone,
-                language=request.language,
-            )
-        ]
+        recited = await self._prompts.recite(
+            turn.namespace,
+            [one.dialogue_id for one in turn.memories],
+            now=turn.created_at,
+            zone=request.zone,
+            language=request.language,
+        )
         summaries = await self._summaries.find(turn.namespace, turn.session, turn.summary_ids)
-        reply = turn.reply or ""
-        usage = Usage(turn.prompt_tokens or 0, turn.completion_tokens or 0, turn.memory_tokens or 0)
-        return [
-            Recalled(memories, summaries, turn.no_match),
-            Delta(reply),
-            Done(turn.turn_id, turn.session, reply, memories, summaries, turn.no_match, turn.degraded, usage),
-        ]
+        return retell(turn, recited, summaries)
 
 
 def _conflict(message_uuid: str) -> ConflictError:
