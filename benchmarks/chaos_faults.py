@@ -22,6 +22,7 @@ _RESTART_AFTER_S = 0.5
 _STOP_LIMIT_S = 30.0
 _DISK_BYTES = 1 << 30
 _LEFT_OF_FILES = 64 << 10
+_WRITE_MUCH = "CREATE TEMP TABLE much AS SELECT md5(random()::text) FROM generate_series(1, 200000)"
 
 
 class Keeper:
@@ -311,6 +312,16 @@ class Faults:
 
     async def _fill_disk(self) -> None:
         await asyncio.to_thread(self._disk.fill)
+        try:
+            connection = await asyncpg.connect(self._dsn, timeout=3)
+            try:
+                await connection.execute(_WRITE_MUCH, timeout=3)
+            finally:
+                await connection.close(timeout=3)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            self._ledger.tally[f"disk full: {type(error).__name__}"] += 1
+        else:
+            raise RuntimeError("a full disk takes writes")
         await asyncio.sleep(self._random.uniform(3, 8))
         await asyncio.to_thread(self._disk.free)
 
