@@ -32,8 +32,8 @@ async def test_of_two_equal_ones_the_newer_comes_first(world: World, mode: str) 
 
 
 async def test_decay_is_what_the_contract_says(world: World) -> None:
-    # 1 to 7 days; then in a straight line to the floor (0.9) at 90; then the floor. The future is new.
-    expected = {-1: 1.0, 0: 1.0, 7: 1.0, 8: 1 - 0.1 / 83, 48.5: 0.95, 90: 0.9, 91: 0.9, 3000: 0.9}
+    # 1 to 7 days; then in a straight line to the floor (0.985) at 90; then the floor. The future is new.
+    expected = {-1: 1.0, 0: 1.0, 7: 1.0, 8: 1 - 0.015 / 83, 48.5: 0.9925, 90: 0.985, 91: 0.985, 3000: 0.985}
     ids = await world.plant(Planted(f"团子{age}", NOW - timedelta(days=age)) for age in expected)
     for mode in MODES:
         found = {one.dialogue.id: one for one in (await world.search("团子", mode=mode, top_n=100)).memories}
@@ -45,7 +45,7 @@ async def test_decay_is_what_the_contract_says(world: World) -> None:
 
 async def test_the_age_is_counted_from_the_moment_that_is_asked_for(world: World) -> None:
     await world.plant([Planted("团子", NOW)])
-    for days, factor in ((0, 1.0), (48.5, 0.95), (1000, 0.9)):
+    for days, factor in ((0, 1.0), (48.5, 0.9925), (1000, 0.985)):
         result = await world.search("团子", now=NOW + timedelta(days=days))
         assert result.memories[0].decay == pytest.approx(factor)
 
@@ -62,7 +62,7 @@ async def test_what_is_important_does_not_fade(world: World) -> None:
         ]
     )
     result = await world.search("团子", top_n=10)
-    assert [one.decay for one in result.memories] == pytest.approx([1.0, 1.0, 1.0, 0.9, 0.9])
+    assert [one.decay for one in result.memories] == pytest.approx([1.0, 1.0, 1.0, 0.985, 0.985])
 
 
 @pytest.mark.parametrize("mode", MODES)
