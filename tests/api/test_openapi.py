@@ -1,5 +1,6 @@
 """The documents about the HTTP say what the HTTP does."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from app.api.problem_types import BY_SLUG, PROBLEM_TYPES, render_problem_types
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = build_api(ApiOptions()).openapi()
+PLACE = re.compile(r"ur[il]|host|endpoint|address|callback|webhook|proxy|path|file|(^|_)model|api_?key")
 OPERATIONS = [
     (f"{method} {path}", operation)
     for path, item in DOCUMENT["paths"].items()
@@ -91,6 +93,30 @@ def test_only_what_the_contract_says_needs_no_key() -> None:
         "/health/ready",
         "/metrics",
     }
+
+
+def test_no_request_names_a_place_to_call() -> None:
+    """What a caller could have the service call would be called with its keys, from within its network."""
+    asked: set[str] = set()
+    for _, operation in OPERATIONS:
+        asked |= {parameter["name"] for parameter in operation.get("parameters", [])}
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            asked |= names_within(content["schema"])
+    assert {"user_id", "system_prompt", "dialogues", "content", "turn_id"} <= asked
+    assert not [name for name in asked if PLACE.search(name)]
+
+
+def names_within(schema: Any) -> set[str]:
+    """Every field that a request can have, at any depth."""
+    if isinstance(schema, list):
+        return set().union(*map(names_within, schema))
+    if not isinstance(schema, dict):
+        return set()
+    found = set(schema.get("properties", {})) if isinstance(schema.get("properties"), dict) else set()
+    if "$ref" in schema:
+        found |= names_within(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    assert schema.get("format") not in {"uri", "url", "hostname", "ipv4", "ipv6"}
+    return found.union(*map(names_within, schema.values()))
 
 
 def test_every_schema_is_a_schema_and_its_examples_fit() -> None:

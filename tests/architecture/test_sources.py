@@ -1,6 +1,7 @@
 """Rules about the text of the sources that no linter of ours has."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,25 @@ def test_sql_is_made_of_constants_and_values_are_parameters() -> None:
         and (faults := unsafe_sql(path.read_text(encoding="utf-8")))
     }
     assert not found
+
+
+def test_no_pattern_of_sql_is_given_by_a_caller() -> None:
+    """In a LIKE, `%` and `_` of a caller's text would be wildcards; position() takes them as they are."""
+    pattern = re.compile(r"\b(?:I?LIKE|SIMILAR TO)\b[^\n]*:[a-z_]|~\*?\s*(?:CAST\()?:[a-z_]")
+    found = {
+        str(path.relative_to(ROOT)): hits
+        for path in SOURCES
+        if path.stem.rpartition("_")[2] in WRITES_SQL
+        and (hits := [found[0] for found in pattern.finditer(path.read_text(encoding="utf-8"))])
+    }
+    assert not found
+    for hole in (
+        "LIKE :keyword",
+        "ILIKE '%' || :keyword || '%'",
+        "NOT LIKE CAST(:keyword AS text)",
+        "~ :keyword",
+    ):
+        assert pattern.search(f"WHERE content {hole}")
 
 
 def test_sql_stands_in_stores_only() -> None:
