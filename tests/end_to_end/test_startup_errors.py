@@ -9,7 +9,9 @@ import pytest
 
 from app.database.embedded import EmbeddedPostgres
 from tests.live import fetch
-from tests.processes import COMMAND, environment
+from tests.processes import COMMAND, StartService, environment, run_service
+
+__all__ = ["run_service"]
 
 
 def start(cwd: Path, *arguments: str, **settings: object) -> str:
@@ -29,6 +31,20 @@ def start(cwd: Path, *arguments: str, **settings: object) -> str:
     assert len(lines) == 1, outcome.stderr
     assert "Traceback" not in lines[0]
     return lines[0]
+
+
+def make_key(cwd: Path, **settings: object) -> str:
+    """A key of a bot, by the command."""
+    made = subprocess.run(
+        [COMMAND, "keys", "create", "--namespace", "a"],
+        cwd=cwd,
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+    return made.stdout.strip()
 
 
 @pytest.fixture
@@ -66,3 +82,17 @@ async def test_a_schema_of_a_later_version_is_left_alone(
     await fetch(postgres, database_name, "UPDATE alembic_version SET version_num = 'later'")
     line = start(tmp_path, database_url=postgres.dsn_for(database_name))
     assert "later" in line
+
+
+async def test_an_address_that_others_reach_needs_a_key(
+    tmp_path: Path, postgres: EmbeddedPostgres, database_name: str, run_service: StartService
+) -> None:
+    dsn = postgres.dsn_for(database_name)
+    line = start(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", database_url=dsn)  # noqa: S104
+    assert "HOST" in line
+    assert "keys create" in line
+    key = make_key(tmp_path, database_url=dsn, host="0.0.0.0")  # noqa: S104
+    async with run_service("--host", "0.0.0.0", database_url=dsn) as service:  # noqa: S104
+        assert (await service.client.get("/sessions")).status_code == 401
+        own = {"Authorization": f"Bearer {key}"}
+        assert (await service.client.get("/sessions", headers=own)).status_code == 200
