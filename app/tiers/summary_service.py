@@ -179,6 +179,11 @@ class SummaryService:
             await self._leave_out(namespace, of)
             return
         stretch = stretch.head(_MOST_CHARS_AT_ONCE)
+        if not stretch.told:
+            async with self._database.transaction() as session:
+                await summary_store.drop_messages(session, stretch.ids)
+                await summary_store.finish_compression(session, namespace, of, budget_tokens=self._budget)
+            return
         try:
             text = await self._write(self._model, stretch)
             await self._store(namespace, of, stretch, text)
@@ -208,7 +213,7 @@ class SummaryService:
 
     async def _write(self, model: ChatModel, stretch: Stretch) -> str:
         completion = await model.complete(
-            summary_messages(stretch.messages, max_chars=self._max_chars, zone=self._zone),
+            summary_messages(stretch.told, max_chars=self._max_chars, zone=self._zone),
             max_tokens=MAX_ANSWER_TOKENS,
             temperature=0.0,
         )

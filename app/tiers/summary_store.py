@@ -15,15 +15,28 @@ _MOST_MESSAGES_AT_ONCE = 100
 
 
 class StretchGoneError(Exception):
-    """What was summarised has left the window meanwhile: erased, or compressed by somebody else."""
+    """What was summarised has left the window meanwhile (erased, compressed by another), or holds no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The older part of a window that is over its budget, oldest first; `ids` are its rows."""
+    """The older part of a window that is over its budget, oldest first.
+
+    Attributes:
+        ids: of the window's rows.
+        messages: what they say.
+        outdated: the rows whose message was corrected: they leave the window, and no summary tells them.
+    """
 
     ids: list[int]
     messages: list[WindowMessage]
+    outdated: frozenset[int]
+
+    @property
+    def told(self) -> list[WindowMessage]:
+        """What a summary is made of."""
+        pairs = zip(self.ids, self.messages, strict=True)
+        return [message for key, message in pairs if key not in self.outdated]
 
     def head(self, characters: int) -> "Stretch":
         """The oldest messages of so many characters together, and the one that is over it."""
@@ -31,7 +44,7 @@ class Stretch:
         while end < len(self.ids) and left > 0:
             left -= len(self.messages[end].content)
             end += 1
-        return Stretch(self.ids[:end], self.messages[:end])
+        return Stretch(self.ids[:end], self.messages[:end], self.outdated & set(self.ids[:end]))
 
 
 _SHOWN = """
@@ -190,16 +203,17 @@ async def read_stretch(
         await session.execute(
             text(
                 """
-                SELECT id, role, content, sender_name, created_at, token_count, dialogue_id, turn_id FROM (
+                SELECT w.id, w.role, w.content, w.sender_name, w.created_at, w.token_count, w.dialogue_id,
+                    w.turn_id, coalesce(d.outdated, false) AS outdated
+                FROM (
                     SELECT *, sum(token_count) OVER newest AS tokens_from_here,
                         row_number() OVER newest AS place, sum(token_count) OVER () AS tokens
                     FROM window_messages
                     WHERE namespace = :namespace AND group_key = :group_key AND user_id = :user_id
                     WINDOW newest AS (ORDER BY created_at DESC, id DESC)
-                ) w
-                WHERE tokens > :budget AND tokens_from_here > :keep
-                    AND place > 1
-                ORDER BY created_at, id LIMIT :most
+                ) w LEFT JOIN dialogues d ON d.id = w.dialogue_id
+                WHERE w.tokens > :budget AND w.tokens_from_here > :keep AND w.place > 1
+                ORDER BY w.created_at, w.id LIMIT :most
                 """
             ),
             {
@@ -212,7 +226,11 @@ async def read_stretch(
             },
         )
     ).all()
-    return Stretch([row.id for row in rows], [WindowMessage(*row[1:]) for row in rows])
+    return Stretch(
+        [row.id for row in rows],
+        [WindowMessage(*row[1:-1]) for row in rows],
+        frozenset(row.id for row in rows if row.outdated),
+    )
 
 
 async def read_newest(session: WriteSession, namespace: str, of: Session) -> tuple[int, str, int] | None:
@@ -268,11 +286,19 @@ async def replace_stretch(
     """Store a summary in place of the window's rows that it stands for.
 
     Raises:
-        StretchGoneError: one of them is gone, or says something else: what was erased or changed while the
-            model wrote must not come back.
+        StretchGoneError: one of them is gone, says something else, or was corrected: what was erased or
+            changed while the model wrote must not come back.
     """
     contents = await drop_messages(session, stretch.ids)
     if [contents.get(key) for key in stretch.ids] != [one.content for one in stretch.messages]:
+        raise StretchGoneError
+    # A correction marks first and then waits for these rows of the window: if its mark is not seen here,
+    # it will see the summary.
+    corrected = await session.execute(
+        text("SELECT EXISTS (SELECT FROM dialogues WHERE id = ANY(CAST(:ids AS bigint[])) AND outdated)"),
+        {"ids": [one.dialogue_id for one in stretch.told if one.dialogue_id is not None]},
+    )
+    if corrected.scalar_one():
         raise StretchGoneError
     await session.execute(
         text(

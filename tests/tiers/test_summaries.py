@@ -181,8 +181,8 @@ async def test_a_model_that_says_too_much_is_cut(serve: LiveFactory, chat_provid
 
 @pytest.mark.parametrize(
     "rule",
-    [{"status": 500}, {"empty": True}, {"status": 400, "body": {"message": "no"}}, None],
-    ids=["broken", "empty", "rejected", "no model"],
+    [{"empty": True}, {"status": 400, "body": {"message": "no"}}, None],
+    ids=["empty", "rejected", "no model"],
 )
 async def test_without_a_summary_the_oldest_leave_and_stay_in_memory(
     serve: LiveFactory,
@@ -215,6 +215,31 @@ async def test_without_a_summary_the_oldest_leave_and_stay_in_memory(
             chat_provider.control()
             await fill(live)
             await are_there(live)
+
+
+async def test_an_outage_of_the_model_is_waited_for(
+    serve: LiveFactory, chat_provider: ChatProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.tiers.summary_service._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("app.tiers.summary_service._LONGEST_WAIT_S", 0.01)
+    chat_provider.control({"only": "summary", "status": 500, "times": None})
+    async with serve(**small(chat_provider)) as live:
+        texts = await fill(live)
+
+        async def was_tried() -> bool:
+            live.services.summaries.note_window(10**6)
+            # Each try asks twice; five tries in vain end what is no outage.
+            return len(await asyncio.to_thread(prompts, chat_provider, "summary")) > 12
+
+        await eventually(was_tried)
+        shown = [content for _, content in await spoken(live)]
+        assert 0 < len(shown) < len(texts)
+        (session,) = (await live.client.get("/sessions")).json()["sessions"]
+        assert session["window_tokens"] > 400
+        chat_provider.control()
+        await are_there(live)
+        (summary,) = await summaries_of(live)
+        assert summary["messages"] + len(await spoken(live)) == len(texts)
 
 
 async def test_a_newest_message_longer_than_the_window_is_held_cut(
