@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, Literal, Self, TypeVar, cast
 
 from app.clients.call_log import CallLog
@@ -352,7 +353,7 @@ class ChatModel:
         try:
             return read_completion(answer)
         except ErrorInAnswerError as error:
-            raise self._error_in_answer(error) from None
+            raise self._error_in_answer(payload, error) from None
         except ValueError as error:
             raise ProviderError(f"{self._client.host} answered {error}") from None
 
@@ -369,13 +370,15 @@ class ChatModel:
             )
             if isinstance(pieces, ProviderFault):
                 return pieces
-            answer = ChatStream(pieces, read_error=self._error_in_answer, host=self._client.host)
+            answer = ChatStream(
+                pieces, read_error=partial(self._error_in_answer, payload), host=self._client.host
+            )
             await answer.wait_for_text()
             answer.keep(connection.pop_all())
             return answer
 
-    def _error_in_answer(self, error: ErrorInAnswerError) -> ProviderError:
-        fault = self._client.read_fault_in_answer(error.status or _BAD_GATEWAY, error.body)
+    def _error_in_answer(self, payload: dict[str, object], error: ErrorInAnswerError) -> ProviderError:
+        fault = self._client.read_fault_in_answer(error.status or _BAD_GATEWAY, error.body, payload=payload)
         return self._error_of(fault, started_s=self._monotonic())
 
     def _error_of(self, fault: ProviderFault, *, started_s: float) -> ProviderError:

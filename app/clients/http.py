@@ -23,6 +23,7 @@ from typing import Final
 import httpx
 import orjson
 
+from app.clients.redaction import on_one_line, without_what_was_sent
 from app.clock import utc_now
 from app.errors import ProviderBusyError, ProviderError, ProviderTimeoutError, SettingsError
 from app.telemetry import mask_secrets
@@ -32,7 +33,6 @@ _MAX_QUOTE_CHARS: Final = 200
 _MAX_FAULT_BYTES: Final = 64 * 1024
 _CONNECT_TIMEOUT_S: Final = 10.0
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
-_TAG_OR_CONTROL = re.compile(r"<[^<>]*>|[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 _TRACE_HEADERS: Final = ("x-siliconcloud-trace-id", "x-request-id")
 
 
@@ -42,7 +42,7 @@ class ProviderFault:
 
     Attributes:
         code: the provider's own number, as text; "" where there is none.
-        message: quoted in part, on one line, without our key.
+        message: quoted in part, on one line, without secrets and without what we sent.
         retry_after_s: 1 to 3600, if the provider asked for a pause.
     """
 
@@ -122,7 +122,7 @@ class JsonClient:
                 self._request(path, payload, timeout_s=timeout_s, accept="application/json") as answer,
             ):
                 if not answer.is_success:
-                    return await self._read_fault(answer)
+                    return await self._read_fault(answer, payload)
                 body = await _read_at_most(answer, max_answer_bytes + 1)
         if len(body) > max_answer_bytes:
             raise self._too_long(max_answer_bytes)
@@ -156,7 +156,7 @@ class JsonClient:
                     answer = await stack.enter_async_context(
                         self._request(path, payload, timeout_s=timeout_s, accept="text/event-stream")
                     )
-                    fault = None if answer.is_success else await self._read_fault(answer)
+                    fault = None if answer.is_success else await self._read_fault(answer, payload)
             if fault is not None:
                 yield fault
                 return
@@ -169,9 +169,11 @@ class JsonClient:
             )
             yield await stack.enter_async_context(aclosing(pieces))
 
-    def read_fault_in_answer(self, status: int, body: bytes) -> ProviderFault:
-        """What an error says that came as, or within, a successful answer."""
-        return read_fault(status, httpx.Headers(), body, secret=self._api_key, now=utc_now())
+    def read_fault_in_answer(
+        self, status: int, body: bytes, *, payload: Mapping[str, object]
+    ) -> ProviderFault:
+        """What an error says that came as, or within, a successful answer to `payload`."""
+        return read_fault(status, httpx.Headers(), body, secret=self._api_key, now=utc_now(), payload=payload)
 
     def _request(
         self, path: str, payload: Mapping[str, object], *, timeout_s: float, accept: str
@@ -209,9 +211,11 @@ class JsonClient:
                 raise self._too_long(max_answer_bytes)
             yield piece
 
-    async def _read_fault(self, answer: httpx.Response) -> ProviderFault:
+    async def _read_fault(self, answer: httpx.Response, payload: Mapping[str, object]) -> ProviderFault:
         body = await _read_at_most(answer, _MAX_FAULT_BYTES)
-        return read_fault(answer.status_code, answer.headers, body, secret=self._api_key, now=utc_now())
+        return read_fault(
+            answer.status_code, answer.headers, body, secret=self._api_key, now=utc_now(), payload=payload
+        )
 
     @contextmanager
     def _provider_errors(self, timeout_s: float) -> Iterator[None]:
@@ -228,10 +232,17 @@ class JsonClient:
 
 
 def read_fault(
-    status: int, headers: httpx.Headers, body: bytes, *, secret: str | None, now: datetime
+    status: int,
+    headers: httpx.Headers,
+    body: bytes,
+    *,
+    secret: str | None,
+    now: datetime,
+    payload: Mapping[str, object],
 ) -> ProviderFault:
-    """What an answer other than 2xx says, whatever the shape of its body."""
+    """What an answer to `payload` other than 2xx says, whatever the shape of its body."""
     code, message = _read_reason(body)
+    message = without_what_was_sent(message[: 4 * _MAX_QUOTE_CHARS], payload)
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects of RFC 9110
         message = message or "redirects are not followed"
     trace_id = next((headers[name] for name in _TRACE_HEADERS if name in headers), "")
@@ -290,7 +301,7 @@ def _text(value: object) -> str:
 def _quote(text: str, secret: str | None) -> str:
     if secret:
         text = text.replace(secret, "***")
-    return mask_secrets(_TAG_OR_CONTROL.sub(" ", text[: 4 * _MAX_QUOTE_CHARS])).strip()[:_MAX_QUOTE_CHARS]
+    return mask_secrets(on_one_line(text[: 4 * _MAX_QUOTE_CHARS])).strip()[:_MAX_QUOTE_CHARS]
 
 
 async def _read_at_most(answer: httpx.Response, max_bytes: int) -> bytes:

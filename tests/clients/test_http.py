@@ -11,7 +11,7 @@ KEY = "abcdefgh/12345678.zhipu"  # of no form that is known to be a secret
 
 
 def fault(body: bytes, status: int = 400, **headers: str) -> ProviderFault:
-    return read_fault(status, httpx.Headers(headers), body, secret=KEY, now=NOW)
+    return read_fault(status, httpx.Headers(headers), body, secret=KEY, now=NOW, payload={})
 
 
 @pytest.mark.parametrize(
