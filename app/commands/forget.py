@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from app.access.callers import PROGRAM
 from app.services import open_services
 from app.settings import Settings
 
@@ -16,6 +17,9 @@ async def forget(settings: Settings, *, namespace: str, dry_run: bool, tell: Cal
             found = await services.sweep.count(whose)
         else:
             found = await services.sweep.forget(whose)
+            await services.access.record_forgotten(
+                whose, expired=found.expired, unretrieved=found.unretrieved, by=PROGRAM
+            )
             await services.sweep.vacuum()
     done = "would be deleted" if dry_run else "deleted"
     tell(f"{found.expired} expired, {found.unretrieved} unretrieved {done}")

@@ -70,3 +70,11 @@ def test_a_dry_run_counts_and_a_run_deletes_in_one_namespace_or_all(
     assert left(database) == {"default": 1, "bot": 1}
     assert _exit_code(["forget", "--namespace", "nobody"]) == 0
     assert capsys.readouterr().out == "0 expired, 0 unretrieved deleted\n"
+    told = fetch(
+        database, "SELECT actor, action, namespace, counts::text AS counts FROM audit_log ORDER BY id"
+    )
+    counts = '{"expired": 1, "unretrieved": 1}'
+    assert [tuple(row) for row in told] == [
+        ("program", "memory_forgotten", "bot", counts),
+        ("program", "memory_forgotten", None, counts),
+    ]
