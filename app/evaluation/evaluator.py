@@ -5,12 +5,14 @@ from typing import Final
 
 from app.clients.chat_model import ChatModel
 from app.errors import ProviderError
-from app.evaluation.evaluator_prompt import Turn, batch_messages, evaluation_messages
+from app.evaluation.evaluator_prompt import Turn, batch_messages, evaluation_messages, instructions_of
 from app.evaluation.score_reader import read_score, read_scores
 
 # An answer takes three tokens; the rest is for models that can not but think first.
 _MAX_TOKENS: Final = 2048
 _MAX_TOKENS_PER_TURN: Final = 128
+# Of a number that was cut off, 7 may be left of 70.
+_CUT_OFF: Final = "length"
 
 
 class Evaluator:
@@ -30,6 +32,11 @@ class Evaluator:
         """As the provider names it."""
         return self._model.name
 
+    @property
+    def identity(self) -> str:
+        """The same for evaluators that judge alike: by one model, by the same instructions."""
+        return f"{self._model.name}\0{instructions_of(self._instructions)}"
+
     async def evaluate(self, user_message: str, assistant_message: str) -> int:
         """The score of a turn, 0 to 100.
 
@@ -40,6 +47,8 @@ class Evaluator:
         answer = await self._model.complete(
             evaluation_messages(turn, instructions=self._instructions), max_tokens=_MAX_TOKENS, temperature=0
         )
+        if answer.finish_reason == _CUT_OFF:
+            raise ProviderError("the evaluator's answer was cut off")
         score = read_score(answer.text)
         if score is None:
             # Not quoted: it may repeat what the user said.
@@ -60,4 +69,4 @@ class Evaluator:
             max_tokens=_MAX_TOKENS + _MAX_TOKENS_PER_TURN * len(turns),
             temperature=0,
         )
-        return read_scores(answer.text, len(turns))
+        return None if answer.finish_reason == _CUT_OFF else read_scores(answer.text, len(turns))

@@ -74,8 +74,13 @@ def batch_messages(turns: Sequence[Turn], *, instructions: str | None) -> list[d
     return _messages(instructions, text)
 
 
+def instructions_of(given: str | None) -> str:
+    """The instructions that a model gets: those that were given, or ours where they are None or blank."""
+    return given if given and given.strip() else _INSTRUCTIONS
+
+
 def _messages(instructions: str | None, text: str) -> list[dict[str, str]]:
-    system = instructions if instructions and instructions.strip() else _INSTRUCTIONS
+    system = instructions_of(instructions)
     return [{"role": "system", "content": system.strip()}, {"role": "user", "content": text}]
 
 

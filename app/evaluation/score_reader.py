@@ -120,6 +120,8 @@ def read_score(answer: str) -> int | None:
     if text is None:
         return None
     value = _load(text)
+    if value is None and _is_cut_off(text):
+        return None
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return _score_of_text(text) if value is None else _score_of_value(value)
@@ -140,6 +142,8 @@ def read_scores(answer: str, count: int) -> list[int] | None:
     if count == 1:
         score = read_score(answer)
         return None if score is None else [score]
+    if _is_cut_off(text):
+        return None
     scores = list(_scores_of(text))
     known = [score for score in scores if score is not None]
     return known if len(known) == len(scores) == count else None
@@ -152,6 +156,11 @@ def _plain(answer: str) -> str | None:
         return None
     text = unicodedata.normalize("NFKC", answer).translate(_DASHES)
     return strip_fence(strip_thinking(text))
+
+
+def _is_cut_off(text: str) -> bool:
+    """Whether JSON has begun and not ended: of its last number, digits may be missing."""
+    return any(text.startswith(left) and text.count(left) > text.count(right) for left, right in ("[]", "{}"))
 
 
 def _load(text: str) -> object:

@@ -113,9 +113,14 @@ class Answer:
     memory_tokens: int
 
 
-def turn_hash(turn: Turn) -> int:
-    """64 signed bits, the same for turns that differ in case, width, blanks and punctuation only."""
-    parts = (_plain(turn.user_content), _plain(turn.reply or ""))
+def turn_hash(turn: Turn, *, judge: str) -> int:
+    """64 signed bits, the same for turns that differ in case, width, blanks and punctuation only.
+
+    Args:
+        turn: with its reply.
+        judge: who judges, by which instructions: another's score is none of this one's.
+    """
+    parts = (_plain(turn.user_content), _plain(turn.reply or ""), judge)
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

@@ -189,7 +189,7 @@ class EvaluationWorker:
             return True
         since = self._clock() - _REUSED_FOR
         async with self._database.read() as session:
-            known = await store.find_score(session, turn.namespace, turn_hash(turn), since=since)
+            known = await store.find_score(session, turn.namespace, self._hash(turn), since=since)
         if known is not None:
             await self._settle(turn, claim, known, "cached")
             return True
@@ -265,6 +265,9 @@ class EvaluationWorker:
         async with self._database.transaction() as session:
             await store.postpone_turns(session, [turn.turn_id], seconds=wait_s, attempts=attempts)
 
+    def _hash(self, turn: Turn) -> int:
+        return turn_hash(turn, judge=self._evaluator.identity if self._evaluator else "")
+
     async def _settle(self, turn: Turn, claim: _Claim, score: int | None, outcome: Outcome) -> None:
         """Store the verdict, once; a fault of ours puts off this turn and no other."""
         verdict = Verdict(
@@ -273,7 +276,7 @@ class EvaluationWorker:
             score=score,
             retention=None if score is None else retention_of(score),
             expires_at=None if score is None else expires_at(score, turn.created_at),
-            turn_hash=turn_hash(turn),
+            turn_hash=self._hash(turn),
         )
         try:
             async with self._database.transaction() as session:

@@ -67,6 +67,8 @@ async def test_a_score_is_read_however_it_is_said(
         {"reply": "秘密不能打分"},
         {"reply": "x", "empty": True, "reasoning": "那就 85 分"},
         {"garbage": True},
+        {"reply": "7", "finish": "length"},
+        {"reply": '{"score": 7'},
     ],
     ids=str,
 )
@@ -92,11 +94,22 @@ async def test_several_turns_are_asked_for_at_once(chat_provider: ChatProvider, 
     assert chat_provider.requests()["kinds"] == ["batch"]
 
 
-@pytest.mark.parametrize("reply", ["[93, 5]", "[93, 5, 140]", "93", "没有分数", "[93, 5, 45, 45]"])
+@pytest.mark.parametrize(
+    ("reply", "finish"),
+    [
+        ("[93, 5]", "stop"),
+        ("[93, 5, 140]", "stop"),
+        ("93", "stop"),
+        ("没有分数", "stop"),
+        ("[93, 5, 45, 45]", "stop"),
+        ("[93, 5, 4", "stop"),
+        ("93\n5\n4", "length"),
+    ],
+)
 async def test_scores_that_do_not_fit_are_none(
-    chat_provider: ChatProvider, evaluator: Evaluator, reply: str
+    chat_provider: ChatProvider, evaluator: Evaluator, reply: str, finish: str
 ) -> None:
-    chat_provider.control({"reply": reply})
+    chat_provider.control({"reply": reply, "finish": finish})
     assert await evaluator.evaluate_batch([FACT, GREETING, INJECTION]) is None
 
 

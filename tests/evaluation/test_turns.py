@@ -44,6 +44,10 @@ def turn(user: str, reply: str = "好") -> Turn:
     )
 
 
+def hash_of(user: str, reply: str = "好", *, judge: str = "a judge") -> int:
+    return turn_hash(turn(user, reply), judge=judge)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -54,7 +58,7 @@ def turn(user: str, reply: str = "好") -> Turn:
     ],
 )
 def test_nearly_the_same(one: str, other: str) -> None:
-    assert turn_hash(turn(one)) == turn_hash(turn(other))
+    assert hash_of(one) == hash_of(other)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +66,16 @@ def test_nearly_the_same(one: str, other: str) -> None:
     [("明天天气", "后天天气"), ("👍", "🆘"), ("?", "!!"), ("C", "C++"), ("有100元", "有$100"), ("", "?")],
 )
 def test_not_the_same(one: str, other: str) -> None:
-    assert turn_hash(turn(one)) != turn_hash(turn(other))
+    assert hash_of(one) != hash_of(other)
 
 
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_who_said_it_matters_and_it_fits_a_bigint(user: str, reply: str) -> None:
-    there, back = turn_hash(turn(user, reply)), turn_hash(turn(reply, user))
+    there, back = hash_of(user, reply), hash_of(reply, user)
     assert -(2**63) <= there < 2**63
-    assert (there == back) is (turn_hash(turn(user, user)) == turn_hash(turn(reply, reply)))
+    assert (there == back) is (hash_of(user, user) == hash_of(reply, reply))
+
+
+def test_another_judge_has_scores_of_its_own() -> None:
+    assert hash_of("你好") == hash_of("你好！")
+    assert hash_of("你好") != hash_of("你好", judge="another")
