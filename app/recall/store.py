@@ -3,6 +3,7 @@
 Why two index-only scans: docs/decisions/0002-session-search.md.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,8 @@ VECTORLESS_AT_MOST = 256
 _FIRST_STAGE = 200
 # One code outweighs the pairs that everybody's questions share.
 _TELLING_WEIGHT = 4
+# So few bits are cheaper looked at one by one than through a mask.
+_BITS_ONE_BY_ONE = 3
 
 # The nearest by their bits, of which the nearest by their vectors.
 _NEAREST = "SELECT d.id FROM (SELECT id FROM dialogues"
@@ -130,14 +133,8 @@ async def find_candidates(
             sides.append(f"{_NEAREST} WHERE {comparable} AND {_PREFERRED} {_BY_BITS}")
     newest = "created_at DESC"
     if probe.signature is not None:
-        values |= {"signature": BitString.frombytes(probe.signature), "term_count": probe.term_count}
-        # A long message has many bits set by chance: what chance alone would match is taken off.
-        matches = (
-            "bit_count(terms & CAST(:signature AS bit(512))) * 512 - term_bits * CAST(:term_count AS bigint)"
-        )
-        if probe.telling is not None:
-            values["telling"] = BitString.frombytes(probe.telling)
-            matches += f" + bit_count(terms & CAST(:telling AS bit(512))) * {512 * _TELLING_WEIGHT}"
+        matches, match_values = _matches(probe.signature, probe.telling, probe.term_count)
+        values |= match_values
         sides.append(
             f"SELECT id FROM dialogues WHERE {searchable} ORDER BY {matches} DESC, {newest} LIMIT :limit"
         )
@@ -160,6 +157,29 @@ async def find_candidates(
         values,
     )
     return [Candidate(read_dialogue(row), row[-1]) for row in rows]
+
+
+def _matches(signature: bytes, telling: bytes | None, term_count: int) -> tuple[str, dict[str, Any]]:
+    """How many bits a message shares with the query, less what chance would match; telling ones count again.
+
+    A long message has many bits set by chance. It is 512 shared - term_count term_bits, less what is the same
+    for all messages. Two bit strings share half of (bits of one + bits of the other - Hamming distance): that
+    makes no value of each row, as `&` does.
+    """
+    values: dict[str, Any] = {"signature": BitString.frombytes(signature), "term_worth": 256.0 - term_count}
+    written = "term_bits * CAST(:term_worth AS float8) - 256 * (terms <~> :signature)"
+    if telling is None:
+        return written, values
+    places = [found.start() for found in re.finditer("1", f"{int.from_bytes(telling, 'big'):0512b}")]
+    if len(places) <= _BITS_ONE_BY_ONE:
+        values |= {f"telling_{number}": place for number, place in enumerate(places)}
+        shared = " + ".join(
+            f"get_bit(terms, CAST(:telling_{number} AS int))" for number in range(len(places))
+        )
+    else:
+        values["telling"] = BitString.frombytes(telling)
+        shared = "bit_count(terms & CAST(:telling AS bit(512)))"
+    return f"{written} + {512 * _TELLING_WEIGHT} * ({shared})", values
 
 
 async def find_neighbours(
