@@ -32,8 +32,8 @@ _NUMBERS = count(1)
 _TEMPLATE = "template_migrated"
 OFFLINE_DIMENSIONS = 384
 # A start reads files, before the first request. Later a zone that was not named before, the source lines of a
-# stack, and the driver's search for a file of passwords: each a few small reads. The embedded server is started
-# and stopped in threads, except by tests, which have nothing else to do.
+# stack, and the driver's search for a file of passwords: each a few small reads. The embedded server is
+# started and stopped in threads, except by tests, which have nothing else to do.
 _MAY_READ_FILES = (
     ("app/settings.py", "load_settings"),
     ("app/api/application.py", "build_api"),
