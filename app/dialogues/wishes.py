@@ -6,9 +6,7 @@ from typing import Final
 
 from app.dialogues.utterances import is_question, split_clauses, split_sentences, strip_opening
 
-_ASKED_ZH: Final = (
-    r"(?P<asked>(?:请|麻烦|拜托|劳烦|务必|你们?|您|帮我|给我|替我|一定|必须|千万|可|要|得|好好|都|先)*)"
-)
+_ASKED_ZH: Final = r"(?P<asked>(?:请|麻烦|拜托|劳烦|务必|你们?|您|帮我|给我|替我|一定|必须|千万|可|要|得|好好|都|先|永远|永久|一直|一辈子|牢牢|用心)*)"
 _KEEP_ZH: Final = r"记住|记下来?|记一下|记一记|记个|记好|记牢|记着点?|牢记|谨记|备忘一下"
 _FORGET_ZH: Final = r"别忘了?记?|不要忘了?记?|不许忘了?记?|不能忘了?记?|勿忘"
 _TAIL_ZH: Final = r"(?P<tail>(?:了|啦|哈|哦|噢|喔|呀|啊|哟|咯)*)"
@@ -37,8 +35,9 @@ _END_EN: Final = re.compile(
     r"|keep (?:that|this|it) in mind"
     r"|(?:make|take) (?:a )?note(?: of (?:this|that|it))?|note (?:this|that|it) down)(?: please| ok(?:ay)?)?$"
 )
-# Less names nothing.
+# Less names nothing; 我爱她 does.
 _LEAST_CHARS: Final = 4
+_LEAST_CHARS_OF_ONES_OWN: Final = 3
 # Who asks for points asks for them, whatever else they call it.
 _ABOUT_RATING: Final = re.compile(
     r"\d\s*分(?!钟|之)|[打评]\S{0,4}分|满分|评分|分数|\bscores?\b|\brat(?:e|ing)\b|\bpoints?\b"
@@ -92,7 +91,8 @@ def _wish_before(clause: str, following: str) -> Wish | None:
         return None
     rest = match["rest"]
     content = rest or following
-    if len(content) < _LEAST_CHARS or is_question(content) or _NO_WISH_ZH.match(rest):
+    least = _LEAST_CHARS_OF_ONES_OWN if content.startswith("我") else _LEAST_CHARS
+    if len(content) < least or is_question(content) or _NO_WISH_ZH.match(rest):
         return None
     addressed = _ADDRESSES.search(match["asked"]) is not None
     # 记住了，下次不会了 is said by one who has remembered.

@@ -6,10 +6,12 @@ wrong score may be deleted. So a number counts only where nothing else can be me
 1. the answer is the number alone, or JSON with one score in it;
 2. one number is named as the score (`评分：85`, `Score: 85/100`), whatever other numbers there are;
 3. the answer is a sentence of few known words around one number (`我给这段对话打85分`);
-4. its first or last line is the number alone, or it begins with the number and goes on with the reason.
+4. its first or last line is the number alone, or it begins with the number, or with such words that name it,
+   and goes on with the reason.
 
 Ranges (90-95), limits (>80, 90+), other scales (8/10, 4 stars, a `Rating: 8`), negative numbers and numbers
-over 100 are no scores. Other numbers up to 10 are taken for scores only in 1. and after the word for score.
+over 100 are no scores. Other numbers up to 10, but for 0, are taken for scores only in 1. and after the word
+for score.
 """
 
 import json
@@ -31,6 +33,10 @@ _DASHES: Final = str.maketrans("−–—﹣", "----")
 _QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|『[^』\n]*』")
 _MARKUP: Final = re.compile(r"\\boxed|[*`#_$\\{}\[\]【】「」『』\"“”]")
 
+# Where models are taught to put what they mean.
+_TAGGED: Final = re.compile(
+    r"(?i)<(?P<tag>answer|score|result|output|final|评分|分数|答案)>(?P<inner>[^<>]*)</(?P=tag)>"
+)
 _CONTROL_TOKEN: Final = re.compile(r"<\|[\w ]{1,30}\|>|</?s>")
 
 _CHINESE_DIGITS: Final = {sign: value for value, sign in enumerate("零一二三四五六七八九")}
@@ -81,17 +87,22 @@ _OTHER_SCALE_LABELS: Final = {"rating", "importance", "重要性", "重要度"}
 _COUNTED: Final = (
     r"(?![ \t]*[个次条位])(?![ \t]+(?!because|since|as\b|and\b|with|for\b|given|due|based|on\b)[a-z])"
 )
-_LABELLED: Final = re.compile(rf"(?i){_LABEL}{_CONNECTION}{_VALUE}{_POINTS}{_COUNTED}")
+# 评分 60: where nothing joins the two, nothing may come after them.
+_BARE_CONNECTION: Final = rf"[ \t]+(?={_D}{_POINTS}[ \t]*(?:[,;:。()\n]|[.!](?!\d)|\Z))"
+_LABELLED: Final = re.compile(rf"(?i){_LABEL}(?:{_CONNECTION}|{_BARE_CONNECTION}){_VALUE}{_POINTS}{_COUNTED}")
 _KNOWN_WORD: Final = (
     r"(?:(?:i|would|will|i'd|i'll|say|give|assign|rate|rated|it|this|that|a|an|the|at|as|is|of|turn|dialogue|"
     r"dialog|conversation|exchange|memory|value|score|answer|result|final|output|think|about|around|my|it's|"
     r"sure|ok|okay|here|overall)(?![a-z])|"
     r"我|会|给(?!我)|出|打|认为|觉得|判断|应该?|可以?|建议|这|本|此|轮|段|次|个|的|对话|回合|记忆|价值|评估|结果|"
-    r"最终|大?约|定|值|答案|输出|为|是|了|好的?|如下|综合|总体|来看|得|评分?|分[数值]|打分|得分)[\s,:!]*"
+    r"最终|大?约|定|值|答案|输出|为|是|了|好的?|如下|综合|总体|来看|得|评分?|分[数值]|打分|得分|在|"
+    r"不?(?:太|很)?(?:值得|推荐|需要|必)(?:保存|保留|记住|存储)?)[\s,:!]*"
 )
 _SENTENCE: Final = re.compile(rf"(?i)(?:[-•]\s+)?(?P<words>{_KNOWN_WORD})*{_VALUE}{_POINTS}[\s.。!]*")
+_NAMES_IT: Final = r"(?i:answer|result|score|rate|give|assign|value|答案|结果|给|打|评|分|定|价值)"
 _BEFORE_REASON: Final = re.compile(
-    rf"(?i){_VALUE}{_POINTS}[ \t]*(?:[,:;。(]|\s-\s|because\b|since\b|as\b|因为|理由)(?![ \t]*[\d¤])"
+    rf"(?i)(?:(?=\D{{0,40}}{_NAMES_IT})(?:{_KNOWN_WORD})+)?{_VALUE}{_POINTS}[ \t]*"
+    r"(?:[,:;。(]|\s-\s|because\b|since\b|as\b|因为|理由)(?![ \t]*[\d¤])"
 )
 
 _SCORE_KEYS: Final = {
@@ -155,7 +166,9 @@ def _plain(answer: str) -> str | None:
     if len(answer) > _MAX_ANSWER_CHARS:
         return None
     text = unicodedata.normalize("NFKC", answer).translate(_DASHES)
-    return strip_fence(strip_thinking(text))
+    text = strip_fence(strip_thinking(text))
+    tagged = list(_TAGGED.finditer(text))
+    return tagged[0].group("inner").strip() if len(tagged) == 1 else text
 
 
 def _is_cut_off(text: str) -> bool:
@@ -269,7 +282,7 @@ def _accept(match: re.Match[str], *, small: bool) -> int | None:
     if digits == _UNREADABLE or len(digits) > len("100.000") or re.match(r"0\d", digits):
         return None
     score = _score_of_number(float(digits))
-    return score if score is None or small or score > _SMALL_SCALE else None
+    return score if not score or small or score > _SMALL_SCALE else None
 
 
 def _scores_of(text: str) -> Iterable[int | None]:

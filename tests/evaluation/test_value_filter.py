@@ -112,6 +112,27 @@ def test_a_wish_counts_whatever_the_reply() -> None:
     assert reason("记住我对青霉素过敏", "好的，已记录：青霉素过敏。" * 30) == "wish_to_remember"
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "请永远记住我爱她",
+        "请你一直记住我怕狗",
+        "记住我爱她",
+        "牢牢记住我的车牌是沪A12345",
+        "永远不要忘记我爱吃鱼",
+    ],
+)
+def test_a_wish_may_be_of_any_length_and_for_ever(wish: str) -> None:
+    assert reason(wish) == "wish_to_remember"
+
+
+@pytest.mark.parametrize(
+    "said", ["我会永远记住你", "我永远记住了她", "记住我哦", "永远记住了，谢谢", "请记住我好吗？"]
+)
+def test_who_speaks_of_remembering_wishes_for_nothing(said: str) -> None:
+    assert reason(said) != "wish_to_remember"
+
+
 def test_a_wish_inside_what_is_quoted_or_to_be_translated_is_none() -> None:
     assert reason("“记住我女儿叫小美”是什么语气？") is None
     assert reason("翻译：记住我女儿叫小美") is None
