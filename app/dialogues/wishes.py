@@ -6,7 +6,10 @@ from typing import Final
 
 from app.dialogues.utterances import is_question, split_clauses, split_sentences, strip_opening
 
-_ASKED_ZH: Final = r"(?P<asked>(?:请|麻烦|拜托|劳烦|务必|你们?|您|帮我|给我|替我|一定|必须|千万|可|要|得|好好|都|先|永远|永久|一直|一辈子|牢牢|用心)*)"
+_ASKED_ZH: Final = (
+    r"(?P<asked>(?:请|麻烦|拜托|劳烦|务必|你们?|您|帮我|给我|替我|一定|必须|千万"
+    r"|可|要|得|好好|都|先|永远|永久|一直|一辈子|牢牢|用心)*)"
+)
 _KEEP_ZH: Final = r"记住|记下来?|记一下|记一记|记个|记好|记牢|记着点?|牢记|谨记|备忘一下"
 _FORGET_ZH: Final = r"别忘了?记?|不要忘了?记?|不许忘了?记?|不能忘了?记?|勿忘"
 _TAIL_ZH: Final = r"(?P<tail>(?:了|啦|哈|哦|噢|喔|呀|啊|哟|咯)*)"
