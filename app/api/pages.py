@@ -3,6 +3,7 @@
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -12,6 +13,8 @@ from starlette.responses import FileResponse, Response
 from app.api.problem_types import BY_SLUG
 from app.api.wire import Reply, answer_json, problem_entry
 from app.errors import NotFoundError
+
+_VERSION: Final = version("temporal-memory")
 
 router = APIRouter(tags=["operation"])
 
@@ -42,7 +45,7 @@ async def show_root() -> Response:
     return answer_json(
         {
             "service": "temporal-memory",
-            "version": version("temporal-memory"),
+            "version": _VERSION,
             "docs": "/docs",
             "openapi": "/openapi.json",
             "health": "/health/ready",

@@ -19,7 +19,7 @@ from app.clients.chat_wire import (
     read_completion,
     without_refused_fields,
 )
-from app.clients.gate import ProviderGate
+from app.clients.gate import ProviderGate, wait_out
 from app.clients.http import JsonClient, ProviderFault
 from app.clock import monotonic_s
 from app.errors import (
@@ -288,7 +288,7 @@ class ChatModel:
             try:
                 started_s = self._gate.enter()
             except ProviderBusyError as error:
-                await _wait_out(error, until_s=patient_until_s)
+                await wait_out(error, until_s=patient_until_s)
                 continue
             asked_s = monotonic_s()
             try:
@@ -299,7 +299,7 @@ class ChatModel:
             except ProviderError as error:
                 self._note(error, began_s=asked_s)
                 if isinstance(error, ProviderBusyError) and error.retry_after_s is not None:
-                    await _wait_out(error, until_s=patient_until_s)
+                    await wait_out(error, until_s=patient_until_s)
                     continue
                 may_pass = isinstance(error, ProviderBusyError)
                 if not may_pass or retries == 0 or monotonic_s() + _BACKOFF_S >= deadline_s:
@@ -404,11 +404,3 @@ class ChatModel:
     ) -> ProviderError:
         first_s, limit_s = pause_s
         return self._gate.fail(error, started_s=started_s, first_s=first_s, limit_s=limit_s)
-
-
-async def _wait_out(error: ProviderBusyError, *, until_s: float) -> None:
-    """Sleep for the pause that the provider wants, or fail with it where it ends too late."""
-    pause_s = error.retry_after_s or 0.0
-    if monotonic_s() + pause_s >= until_s:
-        raise error
-    await asyncio.sleep(pause_s)

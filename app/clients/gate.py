@@ -1,11 +1,12 @@
 """One pause for all who call a provider: while it wants to be left alone, nobody knocks."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Final
 
 from app.clock import monotonic_s
-from app.errors import ProviderError
+from app.errors import ProviderBusyError, ProviderError
 
 _GROWTH: Final = 1.5
 _JITTER: Final = 0.2
@@ -70,3 +71,11 @@ class ProviderGate:
             self._kind, self._message = type(error), str(error)
         error.retry_after_s = max(0.0, self._open_at_s - now_s)
         return error
+
+
+async def wait_out(error: ProviderBusyError, *, until_s: float) -> None:
+    """Sleep for the pause that the provider wants, or fail with it where it ends too late."""
+    pause_s = error.retry_after_s or 0.0
+    if monotonic_s() + pause_s >= until_s:
+        raise error
+    await asyncio.sleep(pause_s)

@@ -170,7 +170,7 @@ def _matches(signature: bytes, telling: bytes | None, term_count: int) -> tuple[
     written = "term_bits * CAST(:term_worth AS float8) - 256 * (terms <~> :signature)"
     if telling is None:
         return written, values
-    places = [found.start() for found in re.finditer("1", f"{int.from_bytes(telling, 'big'):0512b}")]
+    places = [found.start() for found in re.finditer("1", format(int.from_bytes(telling, "big"), "0512b"))]
     if len(places) <= _BITS_ONE_BY_ONE:
         values |= {f"telling_{number}": place for number, place in enumerate(places)}
         shared = " + ".join(

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from app.dialogues.records import Dialogue
-from app.recall.ranking import Ranked
+from app.dialogues.utterances import fold, is_question
+from app.recall.ranking import KIND_WEIGHTS, Ranked
 
 # Of messages further down nobody reads the order.
 _AMONG_FIRST: Final = 10
@@ -43,6 +44,7 @@ def newer_first(ranked: Sequence[Ranked]) -> list[Ranked]:
                 break
             if _may_succeed(better.dialogue, other.dialogue) and (
                 likeness(signs(better), signs(other)) >= _LEAST_LIKENESS
+                and _says_as_much(better.dialogue, other.dialogue)
             ):
                 order[place] = other._replace(relevance=better.relevance)
                 order[later] = better._replace(relevance=other.relevance)
@@ -62,8 +64,19 @@ def _may_succeed(older: Dialogue, newer: Dialogue) -> bool:
         older.created_at < newer.created_at
         and older.role == newer.role
         and older.session == newer.session
+        and KIND_WEIGHTS.get(newer.kind, 1.0) >= KIND_WEIGHTS.get(older.kind, 1.0)
         and not older.pinned
     )
+
+
+def _says_as_much(older: Dialogue, newer: Dialogue) -> bool:
+    """Whoever asks whether the port is 9090 does not say that it is."""
+    return _asks(older) or not _asks(newer)
+
+
+def _asks(message: Dialogue) -> bool:
+    folded = fold(message.content[:_COMPARED_CHARS])
+    return "?" in folded or is_question(folded)
 
 
 def _pairs_of_signs(text: str) -> frozenset[str]:

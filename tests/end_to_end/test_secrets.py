@@ -8,6 +8,8 @@ import pytest
 
 from app.database.embedded import EmbeddedPostgres
 from app.settings import load_settings
+from tests.doubles.chat_fixtures import ChatProvider
+from tests.live import fetch
 from tests.processes import StartService, run_service
 
 __all__ = ["run_service"]
@@ -97,11 +99,56 @@ async def test_no_secret_shows_wherever_it_is_put(
         metrics = (await service.client.get("/metrics")).text
     log = (tmp_path / "service0.log").read_text(encoding="utf-8")
     assert refused > 40
-    assert len(log.splitlines()) > 60
+    assert len(log.splitlines()) > 50
     for secret in SECRETS:
         assert secret not in log
         assert secret not in metrics
     assert all(json.loads(line) for line in log.splitlines() if line.startswith("{"))
+
+
+async def test_nothing_that_was_said_stands_in_the_log(
+    run_service: StartService,
+    postgres: EmbeddedPostgres,
+    database_name: str,
+    tmp_path: Path,
+    chat_provider: ChatProvider,
+) -> None:
+    """All is well; a provider fails and says what it was asked; a table is gone; a row is refused."""
+    said = "西瓜暗号XYZZY"
+    settings = {
+        "database_url": postgres.dsn_for(database_name),
+        "log_level": "INFO",
+        "chat_base_url": chat_provider.base_url,
+        "chat_model": chat_provider.model,
+        "chat_api_key": chat_provider.key,
+    }
+    message = {"user_id": 1, "role": "user", "content": said, "sender_name": said}
+    query = {"user_id": 1, "query": said, "keywords": [said]}
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("/dialogues", message),
+        ("/dialogues", message | {"message_uuid": "u-1", "wait": True}),
+        ("/dialogues", message | {"message_uuid": "u-1", "content": f"另一句{said}"}),
+        ("/dialogues/batch", {"dialogues": [message, message | {"user_id": 2}]}),
+        ("/dialogues", message | {"user_id": 0}),
+        ("/memory/search", query),
+        ("/memory/prompt", query | {"system_prompt": said}),
+        ("/chat", {"user_id": 1, "user_input": said, "assistant_name": said, "system_prompt": said}),
+        ("/chat", {"user_id": 2, "user_input": said, "stream": True}),
+    ]
+    async with run_service(**settings) as service:
+        for rules in ([], [{"times": None, "status": 400, "body": {"message": f"cannot take {said}"}}]):
+            chat_provider.control(*rules)
+            for path, body in requests:
+                await service.client.post(path, json=body)
+        await fetch(postgres, database_name, "ALTER TABLE embedding_jobs RENAME TO gone_jobs")
+        assert (await service.client.post("/dialogues", json=message)).status_code == 500
+        await fetch(postgres, database_name, "ALTER TABLE gone_jobs RENAME TO embedding_jobs")
+        await fetch(postgres, database_name, "ALTER TABLE dialogues ADD CHECK (user_id <> 7)")
+        assert (await service.client.post("/dialogues", json=message | {"user_id": 7})).status_code == 500
+    log = (tmp_path / "service0.log").read_text(encoding="utf-8")
+    assert "request_failed" in log
+    assert "西瓜" not in log
+    assert "XYZZY" not in log
 
 
 def test_every_secret_of_the_settings_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

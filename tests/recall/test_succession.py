@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialogues.records import Dialogue
+from app.dialogues.records import Dialogue, Kind
 from app.recall.ranking import Own, Ranked
 from app.recall.records import Candidate
 from app.recall.succession import likeness, newer_first
@@ -16,7 +16,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def _ranked(place: int, content: str, relevance: float, *, age_days: float = 0, user_id: int = 1,
-            pinned: bool = False) -> Ranked:  # fmt: skip
+            pinned: bool = False, kind: Kind = "chat") -> Ranked:  # fmt: skip
     dialogue = Dialogue(
         id=place,
         message_uuid=str(place),
@@ -30,7 +30,7 @@ def _ranked(place: int, content: str, relevance: float, *, age_days: float = 0, 
         score=None,
         expires_at=None,
         pinned=pinned,
-        kind="chat",
+        kind=kind,
         outdated=False,
         embedding_status="ready",
         created_at=LONG_AGO - timedelta(days=age_days),
@@ -83,8 +83,19 @@ def test_all_that_say_the_same_stand_newest_first(ages: list[int]) -> None:
         ({"content": "端口改成8080了"}, {"content": "今天去爬山"}),
         ({"content": "端口改成8080了"}, {"content": "端口改成9090了", "user_id": 2}),
         ({"content": "端口改成8080了", "pinned": True}, {"content": "端口改成9090了"}),
+        ({"content": "端口改成8080了"}, {"content": "端口改成9090了吗？"}),
+        ({"content": "the port is now 8080"}, {"content": "is the port now 9090?"}),
+        ({"content": "端口改成8080了", "kind": "decision"}, {"content": "端口改成9090了"}),
     ],
-    ids=["far less relevant", "something else", "somebody else", "pinned"],
+    ids=[
+        "far less relevant",
+        "something else",
+        "somebody else",
+        "pinned",
+        "asks",
+        "asks in English",
+        "weighs less",
+    ],
 )
 def test_what_does_not_succeed_stays_behind(older: dict[str, object], newer: dict[str, object]) -> None:
     ranked = [
