@@ -303,14 +303,18 @@ async def _evaluate(settings: Settings, file: str) -> int:
 
 @cli.command()
 @click.option("--failed", is_flag=True, help="Only the messages that could not be embedded.")
+@click.option("--prepare", is_flag=True, help="Let the next start of a service change over.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_quiet
-def reembed(failed: bool, yes: bool, quiet: bool) -> int:
+def reembed(*, failed: bool, prepare: bool, yes: bool, quiet: bool) -> int:
     """Give every message a vector of the model that is set.
 
     The service may go on running with the old settings meanwhile, and searches the old vectors until all is
-    done; then restart it with the new ones. When stopped, run this again: it goes on where it was.
+    done; then restart it with the new ones. When stopped, run this again: it goes on where it was. With
+    --prepare it stops short of the end, and the service changes over when it starts with the new settings.
     """
+    if failed and prepare:
+        raise click.UsageError("--prepare is for another model, --failed for the one in use")
 
     def agree(question: str) -> bool:
         if yes:
@@ -320,7 +324,14 @@ def reembed(failed: bool, yes: bool, quiet: bool) -> int:
         return click.confirm(f"{question} Go on?")
 
     return _run(
-        reembed_all(load_command_settings(), only_failed=failed, agree=agree, quiet=quiet, tell=click.echo)
+        reembed_all(
+            load_command_settings(),
+            only_failed=failed,
+            prepare=prepare,
+            agree=agree,
+            quiet=quiet,
+            tell=click.echo,
+        )
     )
 
 

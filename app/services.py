@@ -96,12 +96,14 @@ async def open_services(
         stack.push_async_callback(database.aclose)
         embedder = await open_embedder(settings.embedding, metrics)
         stack.push_async_callback(embedder.aclose)
+        workers = _embedding_workers(settings.embedding)
+        await Reembedding(url=url, database=database, embedder=embedder, workers=workers).take_over()
         model_id, other_models = await _settle_model(database, embedder)
         pipeline = EmbeddingPipeline(
             database=database,
             embedder=embedder,
             model_id=model_id,
-            workers=_embedding_workers(settings.embedding),
+            workers=workers,
         )
         sessions = SessionService(
             database=database, hot_window_tokens=settings.tiers.hot_window_tokens, clock=clock

@@ -17,6 +17,7 @@ async def reembed_all(
     settings: Settings,
     *,
     only_failed: bool,
+    prepare: bool = False,
     agree: Callable[[str], bool],
     quiet: bool,
     tell: Callable[[str], object],
@@ -26,6 +27,7 @@ async def reembed_all(
     Args:
         settings: with the model that all vectors shall be of.
         only_failed: leave the vectors of other models as they are.
+        prepare: leave the change-over to the next start of a service with these settings.
         agree: asked before anything is changed.
         quiet: no progress bar.
         tell: takes lines for the user.
@@ -52,7 +54,10 @@ async def reembed_all(
         if (stale or resized) and not agree(_question(survey, reembedding, stale, resized=resized)):
             return 1
         if (stale or resized) and not only_failed and not survey.is_live:
-            await _renew(reembedding, quiet=quiet)
+            await _renew(reembedding, change_over=not prepare, quiet=quiet)
+        if prepare:
+            tell("Prepared: restart the service with these settings, and it changes over.")
+            return 0
         return await _embed(reembedding, only_failed=only_failed, quiet=quiet, tell=tell)
 
 
@@ -69,9 +74,9 @@ def _question(survey: Survey, reembedding: Reembedding, stale: int, *, resized: 
     return f"{stale} messages get a new vector{width} of {reembedding.model}{made_by}.{copied}"
 
 
-async def _renew(reembedding: Reembedding, *, quiet: bool) -> None:
+async def _renew(reembedding: Reembedding, *, change_over: bool, quiet: bool) -> None:
     with progress_bar(total=None, unit="message", label="copying", quiet=quiet) as bar:
-        async with aclosing(reembedding.renew()) as renewing:
+        async with aclosing(reembedding.renew(change_over=change_over)) as renewing:
             async for renewal in renewing:
                 bar.total = max(renewal.total, renewal.left)
                 bar.update(max(0, bar.total - renewal.left) - bar.n)

@@ -40,6 +40,9 @@ _POLL_S: Final = 0.1
 _LOCK_TRIES: Final = 20
 # So few are copied while everybody waits, without vectors; these are made right after.
 _COPIED_LAST: Final = 2 * _BATCH
+# What is left longer than a start may take is left to the command.
+_TAKEN_OVER_AT_MOST: Final = 10_000
+_TAKE_OVER_LIMIT_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _INDEX_TIMEOUT_S: Final = 4 * 3600.0
@@ -131,10 +134,13 @@ class Reembedding:
                 pending=queue.pending,
             )
 
-    async def renew(self) -> AsyncGenerator[Renewal, None]:
+    async def renew(self, *, change_over: bool = True) -> AsyncGenerator[Renewal, None]:
         """Copy the record with vectors of the model that is set, and let the copy take its place in the end.
 
         A renewal for this model that was broken off is gone on with, one for another model is thrown away.
+
+        Args:
+            change_over: False: stop before the end, which `take_over` does at a start with the new settings.
 
         Yields:
             How far it has come, again and again.
@@ -153,8 +159,37 @@ class Reembedding:
                 if not is_indexed:
                     await self._index()
                     is_indexed = True
-                elif await self._cut_over(model_id):
+                elif not change_over or await self._cut_over(model_id):
                     return
+
+    async def take_over(self) -> None:
+        """Finish what `renew` has prepared for the model that is set; else do nothing.
+
+        To be called before anybody searches. Another process that is at it is waited for.
+        """
+        model_id = await self._model_id()
+        try:
+            async with asyncio.timeout(_TAKE_OVER_LIMIT_S):
+                while await self._is_prepared(model_id):
+                    try:
+                        async for _ in self.renew():
+                            pass
+                    except UnavailableError:
+                        await asyncio.sleep(_POLL_S)
+                    else:
+                        log.info("changed over to another embedding model", model=self.model)
+        except TimeoutError:
+            log.warning("not changed over in time: temporal-memory reembed does it", model=self.model)
+
+    async def _is_prepared(self, model_id: int) -> bool:
+        async with self._database.read() as reading:
+            found = await renewal_store.read_renewal(reading)
+            return (
+                found is not None
+                and found.model_id == model_id
+                and found.left <= _TAKEN_OVER_AT_MOST
+                and not await renewal_store.index_statements(reading)
+            )
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

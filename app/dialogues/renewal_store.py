@@ -299,7 +299,7 @@ _MISSING_INDEXES = text(
 )
 
 
-async def index_statements(session: WriteSession) -> list[str]:
+async def index_statements(session: ReadSession | WriteSession) -> list[str]:
     """What gives the copy the indexes that it lacks, each to be executed outside of a transaction."""
     rows = list(await session.execute(_MISSING_INDEXES))
     return [

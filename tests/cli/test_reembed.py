@@ -229,6 +229,38 @@ async def test_all_that_happens_meanwhile_is_in_the_copy(
     assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(expected)}
 
 
+async def test_the_start_with_the_new_settings_changes_over_to_what_was_prepared(
+    with_model: Callable[..., Settings],
+) -> None:
+    old, new = with_model("Qwen/Qwen3-Embedding-0.6B"), with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(old)
+    code = await reembed_all(
+        new, only_failed=False, prepare=True, agree=lambda _: True, quiet=True, tell=lambda _: None
+    )
+    assert code == 0
+    assert await vectors(old) == {"Qwen/Qwen3-Embedding-0.6B 512": len(MESSAGES)}
+    async with open_services(old, background=False) as services:
+        await services.dialogues.add("default", NewDialogue(USER, "user", "最后一条"), wait=True)
+        assert MESSAGES[41] in await find(services, "42号包裹的取件码Q42")
+    async with open_reembedding(new) as one, open_reembedding(new) as other:
+        # As two workers do that start at once.
+        await asyncio.gather(one.take_over(), other.take_over())
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(MESSAGES) + 1}
+    async with open_services(new, background=False) as services:
+        assert "最后一条" in await find(services, "最后一条")
+
+
+async def test_a_start_changes_over(with_model: Callable[..., Settings]) -> None:
+    new = with_model("Qwen/Qwen3-Embedding-0.6B", 1024)
+    await fill(with_model("Qwen/Qwen3-Embedding-0.6B"))
+    async with open_reembedding(new) as reembedding:
+        async for _ in reembedding.renew(change_over=False):
+            pass
+    async with open_services(new, background=False) as services:
+        assert MESSAGES[41] in await find(services, "42号包裹的取件码Q42")
+    assert await vectors(new) == {"Qwen/Qwen3-Embedding-0.6B 1024": len(MESSAGES)}
+
+
 async def test_what_is_erased_leaves_a_copy_that_nobody_finishes(
     with_model: Callable[..., Settings], postgres: EmbeddedPostgres, database_name: str
 ) -> None:

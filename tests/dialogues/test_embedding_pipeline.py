@@ -315,3 +315,20 @@ async def test_a_message_that_was_tried_without_end_is_tried_again(
         await fetch(postgres, provided.database, "UPDATE embedding_jobs SET attempts = 32767")
         provided.provider.control()
         await all_are(live, ids)
+
+
+async def test_the_loop_gives_way_to_who_writes_much_but_not_for_ever(
+    serve: LiveFactory, provided: Provided, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(**provided.settings) as live:
+        pipeline = live.services.dialogues._embedding
+        monkeypatch.setattr("app.dialogues.embedding._GIVES_WAY_AT_MOST_S", 60)
+        with pipeline.giving_way():
+            ids = await ids_of(live, 40)
+            await asyncio.sleep(0.3)
+            assert provided.provider.requests()["count"] == 0
+            assert set(await statuses(live, *ids)) == {"pending"}
+        await all_are(live, ids)
+        monkeypatch.setattr("app.dialogues.embedding._GIVES_WAY_AT_MOST_S", 0.1)
+        with pipeline.giving_way():
+            await all_are(live, await ids_of(live, 40, "又{}条"))
