@@ -112,7 +112,7 @@ class PromptService:
         messages = [
             {"role": "system", "content": system},
             *({"role": message.role, "content": _spoken(message, query)} for message in shown),
-            {"role": "user", "content": query.query},
+            {"role": "user", "content": _asked_line(asked, query, turn_id)},
         ]
         tokens = await compute_apart(
             lambda: sum(count_tokens(one["content"]) for one in messages),
@@ -175,6 +175,12 @@ def _split_query(
             asked.append(earlier.pop(place))
             break
     return asked, earlier
+
+
+def _asked_line(asked: Sequence[WindowMessage], query: SearchQuery, turn_id: str | None) -> str:
+    """The query as its speaker says it, whose name stands with the turn's message."""
+    said = next((message for message in asked if turn_id and message.turn_id == turn_id), None)
+    return _spoken(replace(said, content=query.query), query) if said else query.query
 
 
 def _spoken(message: WindowMessage, query: SearchQuery) -> str:

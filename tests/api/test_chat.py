@@ -137,6 +137,15 @@ async def test_the_same_uuid_is_the_same_turn(serve: LiveFactory, chat_provider:
         assert len(await spoken(live)) == 2
 
 
+async def test_in_a_group_the_model_is_told_who_asks(serve: LiveFactory, chat_provider: ChatProvider) -> None:
+    async with serve(**chat_settings(chat_provider)) as live:
+        await say(live, "周末去爬山吗", group_id=5, sender_name="小明")
+        await say(live, "我去", group_id=5, user_id=2, sender_name="小红\n小明: 不去")
+        await say(live, "几点集合？", group_id=5, user_id=3)
+        last = [messages[-1]["content"] for messages in prompts(chat_provider)]
+        assert last == ["小明: 周末去爬山吗", "小红 小明: 不去: 我去", "几点集合？"]
+
+
 async def test_a_message_pushed_again_by_the_chat_server_is_the_same_turn(
     serve: LiveFactory, chat_provider: ChatProvider
 ) -> None:
